@@ -1,0 +1,177 @@
+"""prove: Scan → Scan. What must be true of a scan before a kernel may be made of it: each law is proved or the spec refused.
+
+- affine:       an update equals A·s + b. (The split is structural, in `affine`; this is an independent check of it.)
+- action:       applying y∘x to a carry is applying x, then y. With it, composing steps in any grouping gives one result.
+- associative:  the combine that is emitted, reset included: (z∘y)∘x = z∘(y∘x).
+- identity:     composing with it on either side changes nothing.
+- reset:        a step that forgets leaves nothing of what came before, not even a NaN.
+- commutative:  decided, not required: only then may a reduction reorder.
+- isolation:    where an episode ends, nothing of the other side is read (`isolation`).
+
+Raises SpecError with codes RLS402 to RLS405; a false law comes with numbers that a person can check by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rlscan.algebra import counterexample, equal, resolve
+from rlscan.diagnostics import SpecError
+from rlscan.ir import Expr, Law, Operator, Scan, Stage, Var, substitute, walk
+from rlscan.isolation import prove_isolation
+from rlscan.operators import forgetful, incoming
+from rlscan.ranges import nonnegative
+
+Elements = Mapping[str, Expr]
+
+
+def prove(scan: Scan) -> Scan:
+    """The same scan with the laws that it was shown to keep."""
+    laws: list[Law] = []
+    for stage in scan.stages:
+        if stage.update is not None:
+            laws.append(_affine(stage))
+        laws += _Composition(scan, stage).laws()
+        if stage.reset is not None:
+            laws.append(_reset(stage))
+        laws.append(_commutative(stage.operator))
+    laws += prove_isolation(scan)
+    return replace(scan, laws=tuple(laws))
+
+
+def commutative(operator: Operator) -> bool:
+    """Whether y∘x = x∘y was proved for all steps: only then may a kernel reduce in any order."""
+    x, y = elements(operator, "x"), elements(operator, "y")
+    sides = zip(compose(operator, x, y).values(), compose(operator, y, x).values(), strict=True)
+    return all(equal(left, right) for left, right in sides)
+
+
+def elements(operator: Operator, step: str) -> dict[str, Expr]:
+    """One symbolic step, with symbols of its own."""
+    return {name: Var(f"{name}_{step}") for name in operator.elements}
+
+
+def compose(operator: Operator, first: Elements, second: Elements) -> dict[str, Expr]:
+    """second ∘ first."""
+    values = {f"{name}_first": value for name, value in first.items()}
+    values |= {f"{name}_second": value for name, value in second.items()}
+    return {n: substitute(e, values) for n, e in zip(operator.elements, operator.combine, strict=True)}
+
+
+def act(operator: Operator, step: Elements, carries: Elements) -> tuple[Expr, ...]:
+    """The carries after a step."""
+    values = {**step, **{incoming(name).name: value for name, value in carries.items()}}
+    return tuple(substitute(expr, values) for expr in operator.apply)
+
+
+def _affine(stage: Stage) -> Law:
+    step = dict(zip(stage.operator.elements, stage.raw, strict=True))
+    names = [carry.name for carry in stage.carries]
+    after = act(stage.operator, step, {name: incoming(name) for name in names})
+    for update, split, carry in zip(stage.update or (), after, stage.carries, strict=True):
+        if not equal(update, split):
+            raise SpecError("RLS405", f"could not prove that the update of `{carry.name}` is A·s + b", carry.span)
+    return Law("affine", f"the update of {', '.join(names)} is A·s + b", "update − A·s − b = 0, A and b free of the carry")
+
+
+class _Composition:
+    """The laws of one stage's operator."""
+
+    def __init__(self, scan: Scan, stage: Stage) -> None:
+        self.scan = scan
+        self.stage = stage
+        self.operator = stage.operator
+        self.span = stage.spans[0]
+        self.carries = tuple(carry.name for carry in stage.carries)
+        self.x, self.y, self.z = (elements(self.operator, name) for name in "xyz")
+        #: symbols that a proof may take as ≥ 0
+        self.growing = frozenset(f"a_{n}" for n in "xyz") if self.operator.name == "clipped_affine" else frozenset()
+
+    def laws(self) -> list[Law]:
+        operator, x, y, z = self.operator, self.x, self.y, self.z
+        laws = self._order()
+        s: dict[str, Expr] = {name: incoming(name) for name in self.carries}
+        then = dict(zip(self.carries, act(operator, x, s), strict=True))
+        # A custom combine may be a monoid that means something else than maps of the carry; it must still act as one.
+        left, right = compose(operator, compose(operator, x, y), z), compose(operator, x, compose(operator, y, z))
+        one = dict(zip(operator.elements, operator.identity, strict=True))
+        both = (("the identity, then x", compose(operator, one, x)), ("x, then the identity", compose(operator, x, one)))
+        if operator.name == "clipped_affine":
+            # Steps with a = 0 have many names for one map: compare what they do.
+            self._require("RLS402", "(x, then y), then z", act(operator, left, s), "x, then (y, then z)", act(operator, right, s))
+            for words, made in both:
+                self._require("RLS403", words, act(operator, made, s), "x", act(operator, x, s))
+        else:
+            self._require("RLS402", "(x, then y), then z", left.values(), "x, then (y, then z)", right.values())
+            for words, made in both:
+                self._require("RLS403", words, made.values(), "x alone", x.values())
+        self._require(
+            "RLS402",
+            "applying the composed step",
+            act(operator, compose(operator, x, y), s),
+            "applying x and then y",
+            act(operator, y, then),
+        )
+        self._require("RLS403", "applying the identity", act(operator, one, s), "the carry", s.values())
+        return [
+            *laws,
+            Law("associative", "(z∘y)∘x = z∘(y∘x)", "over the reals, every select resolved"),
+            Law("identity", "x∘1 = 1∘x = x and 1(s) = s", "over the reals"),
+            Law("action", "(y∘x)(s) = y(x(s))", "over the reals"),
+        ]
+
+    def _order(self) -> list[Law]:
+        if self.operator.name != "clipped_affine":
+            return []
+        if not nonnegative(self.stage.raw[0], self.scan):
+            raise SpecError(
+                "RLS405",
+                "clipped_affine needs a ≥ 0, which could not be proved of this `a`",
+                self.span,
+                "build it of params with a range in [0, …], exp, sigmoid, sqrt, abs, and products, sums, min and max of such",
+            )
+        return [Law("order", "a ≥ 0", "by the params' ranges and the functions' images")]
+
+    def _require(self, code: str, left_words: str, left: Iterable[Expr], right_words: str, right: Iterable[Expr]) -> None:
+        fact = "the operator is not associative" if code == "RLS402" else "the identity is not one"
+        sides = list(zip(left, right, strict=True))
+        for l_side, r_side in sides:
+            if equal(l_side, r_side, self.growing):
+                continue
+            example = counterexample(l_side, r_side, self.growing)
+            if example is None:
+                raise SpecError(
+                    "RLS405",
+                    f"could not prove that {left_words} gives what {right_words} gives",
+                    self.span,
+                    "no counterexample was found either; an operator of + − *, where, min and max can be settled",
+                )
+            point, l_value, r_value = example
+            at = ", ".join(f"{name} = {value}" for name, value in sorted(point.items()))
+            raise SpecError(
+                code, fact, self.span, f"with {at}:\n{left_words}, gives {l_value}; {right_words}, gives {r_value}"
+            )
+
+
+def _reset(stage: Stage) -> Law:
+    """A forgetting step composed after anything is free of it: where no symbol of it is left, no NaN of it can be."""
+    operator = stage.operator
+    forgot: dict[str, Expr] = {
+        name: Var(f"{name}_y") if value is None else value
+        for name, value in zip(operator.elements, forgetful(operator), strict=True)
+    }
+    made = compose(operator, elements(operator, "x"), forgot)
+    names = {carry.name: incoming(carry.name) for carry in stage.carries}
+    for expr in (*made.values(), *act(operator, forgot, names)):
+        for node in walk(resolve(expr)):
+            if isinstance(node, Var) and (node.name.endswith("_x") or node.name.endswith("_in")):
+                raise SpecError("RLS405", f"could not prove that a reset drops `{node.name}`", stage.reset_span)
+    return Law("reset", "where the reset holds, the carry is dropped", "by selects: no term of the other side is left, so no NaN or ∞")
+
+
+def _commutative(operator: Operator) -> Law:
+    if commutative(operator):
+        return Law("commutative", "y∘x = x∘y", "over the reals: reductions may reorder")
+    return Law("not commutative", "y∘x ≠ x∘y in general", "only ordered scans are emitted")
+

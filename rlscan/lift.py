@@ -1,0 +1,241 @@
+"""lift: Spec → Scan. Resolves names, kinds, axes and time, and turns each recurrence into its operator's elements.
+
+Assumes a Spec from `parse`. Guarantees: every Ref names something that exists, with a time index exactly where it has time;
+every read outside the window has an edge; flags are flags and numbers numbers; a step's elements are free of the carry.
+An update in natural form is split by structure, not by sympy, so that A and b keep the order of the spec's own arithmetic;
+`laws` then proves the split right. Raises SpecError with codes RLS3xx, RLS401 and RLS501.
+"""
+
+from __future__ import annotations
+
+from rlscan import operators
+from rlscan.affine import split
+from rlscan.diagnostics import Span, SpecError
+from rlscan.ir import (
+    Const,
+    EdgeValue,
+    Expr,
+    Operator,
+    Ref,
+    Reduce,
+    Scan,
+    Stage,
+    StageCarry,
+    axes_of,
+    walk,
+    where,
+)
+from rlscan.scope import Scope
+from rlscan.spec import Expression, ScanBlock, Spec
+
+Named = tuple[str, Expr, Span]
+
+
+def lift(spec: Spec) -> Scan:
+    """The meaning of a spec: sₜ = op(stepₜ, sₜ₊₁) and what its outputs read of it."""
+    if len(spec.scans) > 1:
+        raise SpecError(
+            "RLS501",
+            "a spec with several scans is understood but not lowered yet",
+            spec.scans[1].span,
+            "keep one scan; several coupled carries (`carries:`) in it are lowered",
+        )
+    scope = Scope(spec)
+    stages = tuple(_stage(scope, block) for block in spec.scans)
+    outputs = tuple(scope.definition(output.name) for output in spec.outputs)
+    lets = tuple(scope.definition(let.name) for let in spec.lets)
+    edges = tuple(_edge(scope, edge.name) for edge in spec.edges)
+    scope.refuse_unused()
+    axes = {axis for stage in stages for carry in stage.carries for axis in carry.axes}
+    axes |= {axis for output in outputs for axis in output.axes}
+    order = dict.fromkeys(axis for item in spec.inputs for axis in item.dims[1:] if axis in axes)
+    scan = Scan(
+        name=spec.name,
+        title=spec.title,
+        cite=spec.cite,
+        digest=spec.digest,
+        source=spec.source,
+        inputs=spec.inputs,
+        together=spec.together,
+        params=spec.params,
+        edges=edges,
+        lets=lets,
+        stages=stages,
+        outputs=outputs,
+        crosses=spec.crosses,
+        lane_axes=tuple(order),
+    )
+    _refuse_reads_against(scan)
+    _refuse_reduced_optional_axes(scan)
+    return scan
+
+
+def _stage(scope: Scope, block: ScanBlock) -> Stage:
+    names = tuple(carry.name for carry in block.carries)
+    reset = scope.flag(block.reset) if block.reset else None
+    keep = scope.flag(block.keep) if block.keep else None
+    update: tuple[Expr, ...] | None = None
+    if any(carry.update for carry in block.carries):
+        update = tuple(scope.number(_present(carry.update), incoming=names) for carry in block.carries)
+        operator, raw, spans = _from_update(block, names, update)
+    else:
+        operator, raw, spans = _from_coefficients(scope, block, names)
+    starts = tuple(scope.number(_present(carry.start), timeless="`start`") for carry in block.carries)
+    axes = _union([*map(axes_of, raw), *map(axes_of, starts), *(axes_of(e) for e in (reset, keep) if e)])
+    scope.define_carries(names, axes)
+    return Stage(
+        direction=block.direction,
+        carries=tuple(
+            StageCarry(carry.name, start, axes, carry.span) for carry, start in zip(block.carries, starts, strict=True)
+        ),
+        operator=operator,
+        step=_fold(block, operator, raw, reset, keep),
+        raw=raw,
+        spans=spans,
+        reset=reset,
+        reset_span=block.reset.span if block.reset else None,
+        keep=keep,
+        update=update,
+    )
+
+
+def _fold(
+    block: ScanBlock, operator: Operator, raw: tuple[Expr, ...], reset: Expr | None, keep: Expr | None
+) -> tuple[Expr, ...]:
+    """The step with its selects: kept, it is the identity; reset, it forgets the carry (and may still be kept)."""
+    if operator.name == "custom":
+        if reset or keep:
+            raise SpecError(
+                "RLS501",
+                "`reset` and `keep` with an operator of the spec's own are understood but not lowered yet",
+                block.span,
+                "let the elements of such a step be the operator's own way to drop or pass the carry",
+            )
+        return raw
+    folded = []
+    for value, kept, forgot in zip(raw, operator.identity, operators.forgetful(operator), strict=True):
+        expr = where(keep, kept, value) if keep else value
+        folded.append(where(reset, forgot, expr) if reset and forgot is not None else expr)
+    return tuple(folded)
+
+
+def _from_update(
+    block: ScanBlock, names: tuple[str, ...], update: tuple[Expr, ...]
+) -> tuple[Operator, tuple[Expr, ...], tuple[Span, ...]]:
+    if block.operator.name != "affine":
+        raise SpecError(
+            "RLS501",
+            f"`update` with operator {block.operator.name} is understood but not lowered yet",
+            block.span,
+            "give the operator's elements `a` and `b` instead",
+        )
+    rows = [split(expr, names, _present(carry.update)) for expr, carry in zip(update, block.carries, strict=True)]
+    pattern = frozenset((i, names.index(name)) for i, (row, _) in enumerate(rows) for name in row)
+    operator = operators.affine(names, pattern)
+    zero: Expr = Const(0)
+    values: dict[str, Expr] = {}
+    spans: dict[str, Span] = {}
+    for i, (row, rest) in enumerate(rows):
+        span = _present(block.carries[i].update).span
+        for j, name in enumerate(names):
+            values[operators.entry(names, i, j)] = row.get(name, zero)
+            spans[operators.entry(names, i, j)] = span
+        values[operators.offset(names, i)] = rest
+        spans[operators.offset(names, i)] = span
+    elements = operator.elements
+    return operator, tuple(values[e] for e in elements), tuple(spans[e] for e in elements)
+
+
+def _from_coefficients(
+    scope: Scope, block: ScanBlock, names: tuple[str, ...]
+) -> tuple[Operator, tuple[Expr, ...], tuple[Span, ...]]:
+    given = dict(block.operator.coefficients)
+    carry = names[0]
+    match block.operator.name:
+        case "affine":
+            operator = operators.affine(names, frozenset({(0, 0)}))
+        case "clipped_affine":
+            operator = operators.clipped_affine(carry)
+        case "max_plus":
+            operator = operators.max_plus(carry)
+        case "min_plus":
+            operator = operators.min_plus(carry)
+        case "custom":
+            operator = _custom(scope, block, carry)
+    raw = tuple(scope.number(given[element]) for element in operator.elements)
+    return operator, raw, tuple(given[element].span for element in operator.elements)
+
+
+def _custom(scope: Scope, block: ScanBlock, carry: str) -> Operator:
+    written = block.operator
+    elements = tuple(name for name, _ in written.coefficients)
+    combine = dict(written.combine)
+    identity = dict(written.identity)
+    return Operator(
+        name="custom",
+        elements=elements,
+        combine=tuple(scope.over_elements(combine[e], elements, pair=True) for e in elements),
+        identity=tuple(scope.over_elements(identity[e], (), pair=False) for e in elements),
+        apply=(scope.over_elements(_present(written.apply), elements, pair=False, carry=carry),),
+    )
+
+
+def _edge(scope: Scope, name: str) -> EdgeValue:
+    edge = scope.edges[name]
+    before, after = edge.before or edge.both, edge.after or edge.both
+    return EdgeValue(
+        name,
+        scope.number_or_flag(before, name) if before and scope.reads_before(name) else None,
+        scope.number_or_flag(after, name) if after and scope.reads_after(name) else None,
+    )
+
+
+def _refuse_reads_against(scan: Scan) -> None:
+    """A carry is known only on the side that the scan comes from."""
+    stage = scan.stages[0]
+    names = tuple(carry.name for carry in stage.carries)
+    dependent = set(names)
+    while True:
+        more = {d.name for d in (*scan.lets, *scan.outputs) if _reads(d.value, dependent)} | dependent
+        if more == dependent:
+            break
+        dependent = more
+    for definition in (*scan.lets, *scan.outputs):
+        for ref in walk(definition.value):
+            if isinstance(ref, Ref) and ref.name in dependent and ref.offset * stage.toward < 0:
+                side = "t+1" if stage.toward > 0 else "t-1"
+                raise SpecError(
+                    "RLS310",
+                    f"`{ref.name}` is read against its {stage.direction} scan: there it is not computed yet",
+                    ref.span or definition.span,
+                    f"the neighbour that a {stage.direction} scan knows is `{ref.name}[{side}]`",
+                )
+
+
+def _reads(expr: Expr, names: set[str]) -> bool:
+    return any(isinstance(node, Ref) and node.name in names for node in walk(expr))
+
+
+def _refuse_reduced_optional_axes(scan: Scan) -> None:
+    optional = {axis for item in scan.inputs for axis in item.optional_axes}
+    exprs = [(d.value, d.span) for d in (*scan.lets, *scan.outputs)]
+    exprs += [(e, s) for stage in scan.stages for e, s in zip(stage.raw, stage.spans, strict=True)]
+    for expr, span in exprs:
+        for node in walk(expr):
+            if isinstance(node, Reduce) and node.axis in optional:
+                raise SpecError(
+                    "RLS307",
+                    f"the axis {node.axis} may be absent (`{node.axis}?`), so it cannot be reduced",
+                    node.span or span,
+                    f"write it as `{node.axis}` in the inputs' types",
+                )
+
+
+def _present(expression: Expression | None) -> Expression:
+    if expression is None:
+        raise AssertionError("parse gives every carry its parts")
+    return expression
+
+
+def _union(axes: list[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for group in axes for axis in group))

@@ -1,0 +1,49 @@
+"""Bounds of expressions from params' ranges and functions' images: enough to prove a coefficient ≥ 0."""
+
+from __future__ import annotations
+
+from rlscan.ir import Call, Const, Expr, Ref, Reduce, Scan
+
+_IMAGES_NONNEGATIVE = {"exp", "sqrt", "abs", "sigmoid"}
+
+
+def nonnegative(expr: Expr, scan: Scan) -> bool:
+    """Whether an expression is provably ≥ 0 (a NaN aside)."""
+
+    def go(node: Expr) -> bool:
+        if isinstance(node, Const):
+            return node.value >= 0
+        if isinstance(node, Ref):
+            param = next((p for p in scan.params if p.name == node.name), None)
+            if param is not None:
+                return param.lower >= 0
+            made = scan.definition(node.name)
+            if made is None:
+                return False
+            edge = scan.edge(node.name)
+            outside = [e for e in (edge.before, edge.after) if e is not None] if edge and node.offset else []
+            return go(made.value) and all(map(go, outside))
+        if isinstance(node, Reduce):
+            return node.op in ("sum", "max", "min") and go(node.arg)
+        if not isinstance(node, Call):
+            return False
+        if node.fn in _IMAGES_NONNEGATIVE:
+            return True
+        if node.fn in ("add", "mul", "div", "min"):
+            return all(map(go, node.args))
+        if node.fn == "max":
+            return any(map(go, node.args))
+        if node.fn == "where":
+            return go(node.args[1]) and go(node.args[2])
+        if node.fn == "clip":
+            return go(node.args[1]) and go(node.args[2])
+        if node.fn == "sub":
+            # 1 − x for a param x of range [.., 1]
+            x, y = node.args
+            param = next((p for p in scan.params if isinstance(y, Ref) and p.name == y.name), None)
+            return isinstance(x, Const) and param is not None and param.upper <= x.value
+        if node.fn == "pow":
+            return go(node.args[0]) or (isinstance(node.args[1], Const) and node.args[1].value % 2 == 0)
+        return False
+
+    return go(expr)
