@@ -1,0 +1,316 @@
+"""CPU: Numba loops over environments and steps (`rows`, `steps`), and the NumPy loop that takes over where Numba cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlscan.backends.base import Writer
+from rlscan.backends.printer import Lines, Printer
+from rlscan.ir import Const, Expr, Var, substitute
+from rlscan.lower import Load, Loop, Neighbour, Store, suffix
+from rlscan.schedule import Schedule, size_name
+
+
+class ScalarPrinter(Printer):
+    """One element at a time; `number` is the accumulation type."""
+
+    functions = {
+        "min": "np.minimum",
+        "max": "np.maximum",
+        "abs": "abs",
+        "exp": "np.exp",
+        "log": "np.log",
+        "sqrt": "np.sqrt",
+        "tanh": "np.tanh",
+        "sigmoid": "sigmoid",
+    }
+
+    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+        if isinstance(value, bool):
+            return repr(value)
+        # Python's own number would make a float32 expression a float64 one.
+        if value in (float("inf"), float("-inf")):
+            return "number(np.inf)" if value > 0 else "number(-np.inf)"
+        return f"number({value!r})"
+
+    def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]:
+        return f"({self.text(x)} if {self.text(condition)} else {self.text(y)})", 9
+
+    def number(self, expr: Expr) -> str:
+        return f"number({self.text(expr)})"
+
+    def function(self, fn: str, args: Any) -> str:
+        if fn == "sigmoid":
+            return f"(number(1) / (number(1) + np.exp(-{self.within(args[0], 8)})))"
+        return super().function(fn, args)
+
+
+class ArrayPrinter(ScalarPrinter):
+    """All environments of a step at once."""
+
+    logic = {"and": ("&", 5), "or": ("|", 4)}
+    negation = ("~", 8)
+
+    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+        return f"np.bool_({value})" if isinstance(value, bool) else super().literal(value, as_argument)
+
+    def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]:
+        return f"np.where({self.text(condition)}, {self.argument(x)}, {self.argument(y)})", 9
+
+    def number(self, expr: Expr) -> str:
+        return f"number({self.text(expr)})" if isinstance(expr, Const) else f"{self.within(expr, 9)}.astype(number)"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A part of an array that an inner loop reads one-dimensionally: that is what the compiler can vectorise."""
+
+    name: str
+    source: str
+    value: str
+    optional: bool
+    timed: bool
+
+
+class CpuWriter(Writer):
+    """Statements of the Numba kernels and of the NumPy loop: they differ in what one read covers."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        self.dims = {item.name: item.dims for item in self.scan.inputs}
+        self.kind = schedule.kind
+        self.printer = ArrayPrinter() if self.kind == "loop" else ScalarPrinter()
+        #: what the kernel hoists out of its inner loop
+        self.views: dict[str, View] = {}
+        self.takes = False
+
+    def given(self, name: str) -> str:
+        return f"{name}_array is not None"
+
+    def absent(self, name: str) -> str:
+        return f"{name}_array is None"
+
+    def constant(self, value: Const) -> str:
+        return self.printer.literal(value.value, True)
+
+    # -- reads ------------------------------------------------------------------------------------------------------
+
+    def load(self, lines: Lines, load: Load) -> None:
+        index = {axis: self.printer.text(expr) for axis, expr in load.index}
+        text = self.cast(load, self.element(load, index))
+        inside = self.printer.inside(load.offset)
+        if load.edge is not None:
+            text = f"{text} if {inside} else {self.printer.argument(load.edge)}"
+        elif load.timed and load.offset:
+            text = f"{text} if {inside} else {'False' if load.kind == 'flag' else '0' if load.kind == 'int' else 'number(0)'}"
+        lines.add(f"{load.target} = {text}", self.note(load.line))
+
+    def cast(self, load: Load, text: str) -> str:
+        if load.kind == "flag":
+            return f"{text} != 0"
+        return text
+
+    def element(self, load: Load, index: dict[str, str]) -> str:
+        dims = self.dims[load.source]
+        if self.kind == "loop":
+            return self.block(load, dims, index)
+        optional = load.default is not None
+        lanes = {axis: f"{axis.lower()}_lane" for axis in self.schedule.lane_axes}
+        fixed = {axis for axis in dims if axis in lanes and index[axis] == lanes[axis]}
+        if self.kind == "rows":
+            view = self.names(f"{load.source}_row")
+            parts = ["env", *(lanes[d] if d in fixed else ":" for d in dims[1:])]
+            self.views[view] = View(view, load.source, f"{load.source}_array[{', '.join(parts)}]", optional, load.timed)
+            moving = [self.step(load) if d == "T" else index[d] for d in dims[1:] if d not in fixed]
+            return self.pick(view, moving, load) if moving else view
+        view = self.names(f"{load.source}{suffix(load.offset)}_step" if load.timed else f"{load.source}_all")
+        # Logical order of this schedule: time first. Past an end any step will do: the value is not used.
+        time = [self.clamped(load)] if load.timed else []
+        rest = [lanes[d] if d in fixed else ":" for d in dims if d not in ("B", "T")]
+        self.views[view] = View(view, load.source, f"{load.source}_array[{', '.join([*time, 'left:right', *rest])}]", optional, load.timed)
+        moving = ["i", *(index[d] for d in dims if d not in ("B", "T") and d not in fixed)]
+        return self.pick(view, moving, load)
+
+    def pick(self, view: str, moving: list[str], load: Load) -> str:
+        """view[…]; where the last position was picked by an input, checked against the axis."""
+        picked = [axis for axis, expr in load.index if not _is_loop_index(axis, expr)]
+        if not picked:
+            return f"{view}[{', '.join(moving)}]"
+        self.takes = True
+        head = f"{view}[{', '.join(moving[:-1])}]" if moving[:-1] else view
+        return f"take({head}, {moving[-1]})"
+
+    def block(self, load: Load, dims: tuple[str, ...], index: dict[str, str]) -> str:
+        """The NumPy loop's read: all environments and lanes of a step, aligned to [B, *lanes]."""
+        lanes = {axis: f"{axis.lower()}_lane" for axis in self.schedule.lane_axes}
+        named = [d for d in dims if d not in ("B", "T")]
+        time = [self.clamped(load)] if load.timed else []
+        picked = [axis for axis, expr in load.index if not _is_loop_index(axis, expr)]
+        if picked:
+            self.takes = True
+            axis = picked[0]
+            source = f"{load.source}_array[{self.clamped(load)}]" if load.timed else f"{load.source}_array"
+            return f"take({source}, {index[axis]}, {1 + named.index(axis)})"
+        parts = [*time, ":", *(":" if index[d] == lanes.get(d) else index[d] for d in named)]
+        held = [d for d in named if index[d] == lanes.get(d)]
+        text = f"{load.source}_array[{', '.join(parts)}]"
+        if self.schedule.lane_axes and len(held) < len(self.schedule.lane_axes):
+            align = ", ".join([":", *(":" if d in held else "None" for d in self.schedule.lane_axes)])
+            text += f"[{align}]"
+        return text
+
+    def step(self, load: Load) -> str:
+        return "t" if load.offset == 0 else f"t + {load.offset}" if load.offset > 0 else f"t - {-load.offset}"
+
+    def clamped(self, load: Load) -> str:
+        if load.offset == 0:
+            return "t"
+        return f"min({self.step(load)}, T - 1)" if load.offset > 0 else f"max({self.step(load)}, 0)"
+
+    def names(self, base: str) -> str:
+        """A local of the kernel's own that meets none of the spec's."""
+        taken = {*self.dims, *(o.name for o in self.scan.outputs), *(p.name for p in self.scan.params), *self.program.carries}
+        taken |= {d.name for d in self.scan.lets}
+        while base in taken:
+            base += "_"
+        return base
+
+    def param(self, lines: Lines, load: Load) -> None:
+        varying = f"{load.source}_each"
+        if load.at == "step":
+            time = self.clamped(load)
+        else:
+            time = "T - 1" if load.at == "last" else "0"
+        place = {"rows": f"env, {time}", "steps": f"{time}, left + i", "loop": f"{time}"}[self.kind]
+        align = f"[{', '.join([':', *('None' for _ in self.schedule.lane_axes)])}]" if self.schedule.lane_axes else ""
+        lines.add(f"if {varying} is None:")
+        lines.add(f"    {load.target} = number({load.source}_value)", self.note(load.line))
+        lines.add("else:")
+        lines.add(f"    {load.target} = {varying}[{place}]{align if self.kind == 'loop' else ''}")
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    def loop_header(self, loop: Loop) -> str:
+        return f"for {loop.index} in range({size_name(loop.axis)}):"
+
+    def accumulator(self, loop: Loop) -> str:
+        start = self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
+        return start
+
+    def neighbour(self, lines: Lines, statement: Neighbour) -> None:
+        position = self.program.carries.index(statement.carry)
+        lines.add(f"{statement.target} = {self.held(position, statement.distance)}")
+
+    def held(self, position: int, distance: int) -> str:
+        base = self.program.incoming[position]
+        return base if distance == 1 else f"{base}{distance}"
+
+    def store(self, lines: Lines, store: Store) -> None:
+        lanes = [f"{axis.lower()}_lane" for axis in store.axes]
+        value = self.printer.argument(store.value)
+        if self.kind == "rows":
+            target = f"{store.output}_array[{', '.join(['env', 't', *lanes])}]"
+        elif self.kind == "steps":
+            target = f"{store.output}_array[{', '.join(['t', 'left + i', *lanes])}]"
+        else:
+            target = f"{store.output}_array[t]"
+        lines.add(f"{target} = {value}", self.note(store.line))
+
+
+def view(schedule: Schedule) -> dict[str, Any]:
+    """What the templates fill in, beside what every backend has."""
+    writer = CpuWriter(schedule)
+    scan, program, stage = schedule.scan, schedule.program, schedule.scan.stages[0]
+    entry, before, after = writer.body(program.entry), writer.body(program.before), writer.body(program.after)
+    step = tuple(_assign(writer, a.target, a.value, a.line) for a in program.step)
+    locals_: dict[str, Expr] = {n: Var(x) for n, x in zip(stage.operator.elements, program.elements, strict=True)}
+    locals_ |= {f"{c.name}_in": Var(x) for c, x in zip(stage.carries, program.incoming, strict=True)}
+    carries = tuple(
+        {
+            "name": local,
+            "held": tuple(writer.held(i, d) for d in range(1, program.depth + 1)),
+            "states": tuple(
+                {"local": writer.held(i, d), "state": f"{local}_state{d if d > 1 else ''}"} for d in range(1, program.depth + 1)
+            ),
+            "moves": tuple(
+                {"to": writer.held(i, d), "value": writer.held(i, d - 1) if d > 1 else local}
+                for d in range(program.depth, 0, -1)
+            ),
+            "saves": tuple(
+                {"to": f"{local}_state{d if d > 1 else ''}", "value": writer.held(i, d - 1) if d > 1 else local}
+                for d in range(program.depth, 0, -1)
+            ),
+            "start": writer.printer.argument(start),
+            "apply": writer.printer.argument(substitute(apply, locals_)),
+        }
+        for i, (local, start, apply) in enumerate(zip(program.carries, program.starts, stage.operator.apply, strict=True))
+    )
+    names = [*(item.name for item in scan.inputs), *(output.name for output in scan.outputs)]
+    params = [param.name for param in scan.params]
+    timed = {item.name for item in schedule.timed_inputs} | {output.name for output in scan.outputs}
+    loop = schedule.kind == "loop"
+    swapped = [
+        f"part({name}, {name in timed})" if loop else f"swap({name})" if name in timed else name for name in names
+    ]
+    return {
+        "arguments": ", ".join(
+            [*(f"{name}_array" for name in names), *(f"{p}_value" for p in params), *(f"{p}_each" for p in params)]
+        ),
+        "launch_arguments": tuple(
+            [
+                *swapped,
+                *(f"0.0 if isinstance({p}, np.ndarray) else float({p})" for p in params),
+                *(
+                    f"{f'part({p}, True)' if loop else f'swap({p})'} if isinstance({p}, np.ndarray) else None"
+                    for p in params
+                ),
+            ]
+        ),
+        "views": tuple(v for v in writer.views.values() if v.timed or schedule.kind == "rows"),
+        "fixed_views": tuple(v for v in writer.views.values() if not v.timed and schedule.kind != "rows"),
+        "entry": entry,
+        "first_entry": entry,
+        "uses_take": writer.takes,
+        "before": before,
+        "step": step,
+        "after": after,
+        "carries": carries,
+        "decode": tuple(_decode(schedule)),
+        "walk": _walk(schedule),
+        "blocks": " * ".join(["-(-(hi - lo) // width)", *map(size_name, schedule.lane_axes)]),
+        "acc": "out.dtype.type",
+        "time_first": schedule.kind != "rows",
+    }
+
+
+def _walk(schedule: Schedule) -> str:
+    """The outer loop of `rows`: environments, and the lanes of each."""
+    if not schedule.lane_axes:
+        return "env in range(lo, hi)"
+    size = " * ".join(map(size_name, schedule.lane_axes))
+    return f"lane in range(lo * {size}, hi * {size})"
+
+
+def _decode(schedule: Schedule) -> list[str]:
+    """Lane (or block) number → its position on each axis, the last axis fastest."""
+    rest = "lane" if schedule.kind == "rows" else "block"
+    lines = []
+    for axis in reversed(schedule.lane_axes):
+        lines.append(f"{axis.lower()}_lane = {rest} % {size_name(axis)}")
+        rest = f"{rest} // {size_name(axis)}"
+    if schedule.kind == "steps":
+        lines.append(f"left = lo + {rest} * width" if rest == "block" else f"left = lo + ({rest}) * width")
+    elif schedule.lane_axes:
+        lines.append(f"env = {rest}")
+    return lines
+
+
+def _assign(writer: CpuWriter, target: str, value: Expr, line: int | None) -> str:
+    note = writer.note(line)
+    return f"{target} = {writer.printer.argument(value)}{f'  # {note}' if note else ''}"
+
+
+def _is_loop_index(axis: str, expr: Expr) -> bool:
+    """Whether a position is a lane's or a reduction's own counter, in range by construction."""
+    return isinstance(expr, Var) and expr.name.rstrip("_") in (f"{axis.lower()}_lane", f"{axis.lower()}_at")

@@ -1,0 +1,162 @@
+"""The pipeline on one page: what `rlscan.compile` does with a spec.
+
+    text ─parse→ Spec ─lift→ Scan ─prove→ Scan ─schedule→ Schedule ─emit→ source ─load→ module, behind an Estimator
+
+A builtin spec has its modules committed under generated/; any other is compiled once into the user's cache. Where a module is
+there already, nothing past `parse` runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from rlscan import store
+from rlscan.backends import BACKENDS
+from rlscan.diagnostics import located
+from rlscan.emit import emit
+from rlscan.explain import explained
+from rlscan.ir import Law, Scan
+from rlscan.laws import prove
+from rlscan.lift import lift
+from rlscan.parse import parse
+from rlscan.schedule import CHOICE, choose, plan
+from rlscan.spec import Spec
+
+if TYPE_CHECKING:
+    from rlscan.runtime import Estimator
+
+Reference = str | os.PathLike[str]
+
+LAYOUTS = ("bt", "tb")
+
+
+def compile(
+    spec: Reference,
+    *,
+    layout: str = "bt",
+    backend: str | None = None,
+    outputs: Iterable[str] | None = None,
+) -> Estimator:
+    """A spec as a callable on tensors.
+
+    spec: a path to a YAML file, or the name of a builtin ("gae"). layout: "bt" for batch-first tensors [B, T], "tb" for
+    time-first ones [T, B]. backend: "triton", "cpu", or None to go by the tensors' device. outputs: the outputs to
+    compute, all by default; what the others alone need is not read.
+
+    The callable takes the spec's inputs and params as keyword arguments and returns a NamedTuple of its outputs, in the
+    spec's order: see `help(estimator)`. Raises SpecError (a ValueError) where the spec is refused, FileNotFoundError where
+    there is none, ValueError for an unknown layout, backend or output.
+    """
+    text, name = store.find_spec(spec)
+    return compile_text(text, name, layout, backend, None if outputs is None else tuple(outputs))
+
+
+def compile_text(text: str, name: str, layout: str, backend: str | None, outputs: tuple[str, ...] | None) -> Estimator:
+    """`compile` of a spec's text; `name` is what errors call it."""
+    from rlscan.runtime import Estimator
+
+    if layout not in LAYOUTS:
+        raise ValueError(f'layout must be "bt" or "tb", got {layout!r}')
+    if outputs is not None and not outputs:
+        raise ValueError("outputs must name at least one output")
+    parsed = parse(text, name)
+    return Estimator(
+        parsed,
+        layout=layout,
+        backend=backend,
+        outputs=outputs,
+        dims=_dims(parsed),
+        load=partial(_module, parsed),
+        choose=choose,
+        recompile=compile_text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `check` proved of a spec."""
+
+    name: str
+    file: str
+    laws: tuple[Law, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True: a spec that is not well makes `check` raise."""
+        return True
+
+    def __str__(self) -> str:
+        width = max(len(law.name) for law in self.laws)
+        lines = [f"{self.file}: {self.name} is well"]
+        lines += [f"  {law.name:<{width}}  {law.statement}  ({law.how})" for law in self.laws]
+        return "\n".join(lines)
+
+
+def check(spec: Reference) -> Report:
+    """Prove the laws of a spec and report them; SpecError where one does not hold."""
+    scan = scanned(*store.find_spec(spec))
+    return Report(scan.name, scan.source.name, scan.laws)
+
+
+def explain(spec: Reference, latex: bool = False) -> str:
+    """The spec as mathematics: recurrence, coefficients, resets, edges, outputs, operator and the laws proved."""
+    return explained(scanned(*store.find_spec(spec)), latex)
+
+
+def show(spec: Reference, backend: str = "triton", schedule: str | None = None) -> str:
+    """The text of the module that a backend runs for a spec."""
+    text, name = store.find_spec(spec)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    kinds = BACKENDS[backend].templates
+    if schedule is not None and schedule not in kinds:
+        raise ValueError(f"the {backend} backend has the schedules {', '.join(kinds)}, got {schedule!r}")
+    return source(text, name, backend, schedule or CHOICE[backend]["bt"])
+
+
+def build(check: bool = False) -> list[str]:
+    """Write generated/ anew from specs/ and templates/; with check, only compare. Returns the files that differ."""
+    wanted = {
+        f"{name}/{backend.name}_{kind}.py": source(*store.find_spec(name), backend.name, kind)
+        for name in store.builtins()
+        for backend in BACKENDS.values()
+        for kind in backend.templates
+    }
+    return store.write_generated(wanted, check=check)
+
+
+@lru_cache(maxsize=64)
+def scanned(text: str, name: str) -> Scan:
+    """The proved Scan of a spec's text."""
+    spec = parse(text, name)
+    with located(spec.source):
+        return prove(lift(spec))
+
+
+def source(text: str, name: str, backend: str, kind: str) -> str:
+    """The module's text."""
+    return emit(plan(scanned(text, name), kind), backend, store.templates())
+
+
+def _dims(spec: Spec) -> dict[str, tuple[str, ...]]:
+    """Each output's dims, batch first. lift knows them; it is quick, and a spec that it refuses gets no further."""
+    with located(spec.source):
+        scan = lift(spec)
+    return {output.name: ("B", "T", *output.axes) for output in scan.outputs}
+
+
+def _module(spec: Spec, backend: str, kind: str) -> ModuleType:
+    """The generated module of a spec: committed, cached, or made now."""
+    text, name = spec.source.text, spec.source.name
+    file = f"{backend}_{kind}"
+    path: Path | None = store.read_generated(spec.name, file, spec.digest)
+    if path is None:
+        key = store.key(text, file)
+        path = store.cached(key, f"{spec.name}_{file}", lambda: source(text, name, backend, kind))
+    return store.load(path, f"rlscan_generated_{spec.name}_{file}_{spec.digest[:12]}")

@@ -1,0 +1,76 @@
+"""schedule: how a scan runs. Which kernel serves a call, and what the templates need to know of the scan.
+
+tile     environments × a block of time, one associative scan along it, block after block.    [B, T]
+columns  the same with time across memory's rows: a thread has few lanes and many steps.      [T, B]
+rows     the cpu loop over an environment's steps.                                            [B, T]
+steps    the cpu loop over steps, vectorised over environments.                               [T, B]
+loop     NumPy, one step at a time over all environments: where Numba cannot be had.
+
+A pure function of the layout and the axes; every schedule is right for any strides, so the choice is about speed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlscan.ir import Scan
+from rlscan.lower import Program, lower
+from rlscan.spec import Input
+
+#: backend → layout → schedule
+CHOICE: dict[str, dict[str, str]] = {
+    "triton": {"bt": "tile", "tb": "columns"},
+    "cpu": {"bt": "rows", "tb": "steps"},
+    "numpy": {"bt": "loop", "tb": "loop"},
+}
+
+#: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.
+RESERVED = (
+    *("ACC", "INDEX", "ROWS", "BLOCK", "LANES", "UNIT", "B", "T", "number", "tl", "triton", "torch", "np", "numba", "math"),
+    *("row", "lane", "live", "here", "here_ahead", "t_ahead", "slot", "block", "FULL", "MANY", "WARPS", "span", "total", "steps", "dtypes", "step", "env", "t", "i", "lo", "hi", "left", "right", "width", "count"),
+    *("combine", "kernel", "launch", "earlier", "larger", "smaller", "tanh", "strides", "widest", "out", "time_major", "lanes"),
+    *("compiled", "variant", "swap", "threads", "index", "rows", "range", "min", "max", "abs", "float", "int", "bool", "len"),
+    *("print", "type", "Outputs", "annotations", "functools", "NamedTuple", "SPEC"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A scan lowered for one kind of kernel."""
+
+    kind: str
+    scan: Scan
+    program: Program
+    #: named axes of the lanes, then those that are reduced
+    lane_axes: tuple[str, ...]
+    reduced_axes: tuple[str, ...]
+
+    @property
+    def backward(self) -> bool:
+        return self.scan.stages[0].toward > 0
+
+    @property
+    def timed_inputs(self) -> tuple[Input, ...]:
+        return tuple(item for item in self.scan.inputs if "T" in item.dims)
+
+
+def size_name(axis: str) -> str:
+    """The local that holds an axis's size."""
+    return f"{axis}_" if axis in RESERVED else axis
+
+
+def choose(*, backend: str, layout: str) -> str:
+    """The schedule that serves a call."""
+    return CHOICE[backend][layout]
+
+
+def plan(scan: Scan, kind: str) -> Schedule:
+    """The scan's schedule of this kind."""
+    axes = dict.fromkeys(axis for item in scan.inputs for axis in item.dims if axis not in ("B", "T"))
+    return Schedule(
+        kind=kind,
+        scan=scan,
+        program=lower(scan, RESERVED),
+        lane_axes=scan.lane_axes,
+        reduced_axes=tuple(axis for axis in axes if axis not in scan.lane_axes),
+    )
