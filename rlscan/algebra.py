@@ -16,7 +16,7 @@ from typing import Any
 from rlscan.ir import Call, Const, Expr, Var, kind_of, rebuild, walk
 
 _MAX_CASES = 10
-_SAMPLES = tuple(map(Fraction, (1, 2, 0, -1, 3, "1/2", -2)))
+_SAMPLES = (Fraction(1), Fraction(2), Fraction(0), Fraction(-1), Fraction(3), Fraction(1, 2), Fraction(-2))
 #: a distributive-lattice polynomial: the max over rows of the min over a row
 Lattice = frozenset[frozenset[Any]]
 

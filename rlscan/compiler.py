@@ -72,7 +72,7 @@ def compile_text(text: str, name: str, layout: str, backend: str | None, outputs
         backend=backend,
         outputs=outputs,
         dims=_dims(parsed),
-        load=partial(_module, parsed),
+        load=partial(generated, parsed),
         choose=choose,
         recompile=compile_text,
     )
@@ -122,12 +122,12 @@ def show(spec: Reference, backend: str = "triton", schedule: str | None = None) 
 
 def build(check: bool = False) -> list[str]:
     """Write generated/ anew from specs/ and templates/; with check, only compare. Returns the files that differ."""
-    wanted = {
-        f"{name}/{backend.name}_{kind}.py": source(*store.find_spec(name), backend.name, kind)
-        for name in store.builtins()
-        for backend in BACKENDS.values()
-        for kind in backend.templates
-    }
+    wanted = {}
+    for name in store.builtins():
+        text, file = store.find_spec(name)
+        for backend in BACKENDS.values():
+            for kind in backend.templates:
+                wanted[f"{name}/{backend.name}_{kind}.py"] = source(text, file, backend.name, kind)
     return store.write_generated(wanted, check=check)
 
 
@@ -151,12 +151,23 @@ def _dims(spec: Spec) -> dict[str, tuple[str, ...]]:
     return {output.name: ("B", "T", *output.axes) for output in scan.outputs}
 
 
-def _module(spec: Spec, backend: str, kind: str) -> ModuleType:
-    """The generated module of a spec: committed, cached, or made now."""
-    text, name = spec.source.text, spec.source.name
+def generated(spec: Spec, backend: str, kind: str) -> ModuleType:
+    """The module of a spec: committed, cached, or made now. Without Numba the NumPy loop serves the cpu backend."""
+    if backend == "cpu" and not numba_here():
+        backend, kind = "numpy", "loop"
     file = f"{backend}_{kind}"
     path: Path | None = store.read_generated(spec.name, file, spec.digest)
     if path is None:
-        key = store.key(text, file)
-        path = store.cached(key, f"{spec.name}_{file}", lambda: source(text, name, backend, kind))
+        text, name = spec.source.text, spec.source.name
+        path = store.cached(store.key(text, file), f"{spec.name}_{file}", lambda: source(text, name, backend, kind))
     return store.load(path, f"rlscan_generated_{spec.name}_{file}_{spec.digest[:12]}")
+
+
+@lru_cache(maxsize=1)
+def numba_here() -> bool:
+    """Whether Numba can be imported."""
+    try:
+        import numba  # noqa: F401
+    except Exception:  # a broken installation fails in many ways, all of which mean no
+        return False
+    return True

@@ -262,6 +262,8 @@ class Stage:
     step: tuple[Expr, ...]
     raw: tuple[Expr, ...]
     spans: tuple[Span, ...]
+    #: where the operator's combine and its identity were written (or what implies them)
+    operator_spans: tuple[Span, Span]
     reset: Expr | None
     reset_span: Span | None
     keep: Expr | None

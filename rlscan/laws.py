@@ -42,7 +42,7 @@ def prove(scan: Scan) -> Scan:
 
 def commutative(operator: Operator) -> bool:
     """Whether y∘x = x∘y was proved for all steps: only then may a kernel reduce in any order."""
-    x, y = elements(operator, "x"), elements(operator, "y")
+    x, y = elements(operator, "1"), elements(operator, "2")
     sides = zip(compose(operator, x, y).values(), compose(operator, y, x).values(), strict=True)
     return all(equal(left, right) for left, right in sides)
 
@@ -82,11 +82,11 @@ class _Composition:
         self.scan = scan
         self.stage = stage
         self.operator = stage.operator
-        self.span = stage.spans[0]
+        self.spans = {"RLS402": stage.operator_spans[0], "RLS403": stage.operator_spans[1]}
         self.carries = tuple(carry.name for carry in stage.carries)
-        self.x, self.y, self.z = (elements(self.operator, name) for name in "xyz")
+        self.x, self.y, self.z = (elements(self.operator, name) for name in "123")
         #: symbols that a proof may take as ≥ 0
-        self.growing = frozenset(f"a_{n}" for n in "xyz") if self.operator.name == "clipped_affine" else frozenset()
+        self.growing = frozenset(f"a_{n}" for n in "123") if self.operator.name == "clipped_affine" else frozenset()
 
     def laws(self) -> list[Law]:
         operator, x, y, z = self.operator, self.x, self.y, self.z
@@ -96,24 +96,28 @@ class _Composition:
         # A custom combine may be a monoid that means something else than maps of the carry; it must still act as one.
         left, right = compose(operator, compose(operator, x, y), z), compose(operator, x, compose(operator, y, z))
         one = dict(zip(operator.elements, operator.identity, strict=True))
-        both = (("the identity, then x", compose(operator, one, x)), ("x, then the identity", compose(operator, x, one)))
+        both = (
+            ("the identity and then step 1", compose(operator, one, x)),
+            ("step 1 and then the identity", compose(operator, x, one)),
+        )
+        grouped = ("combining steps 1 and 2 first", "combining steps 2 and 3 first")
         if operator.name == "clipped_affine":
             # Steps with a = 0 have many names for one map: compare what they do.
-            self._require("RLS402", "(x, then y), then z", act(operator, left, s), "x, then (y, then z)", act(operator, right, s))
+            self._require("RLS402", grouped[0], act(operator, left, s), grouped[1], act(operator, right, s))
             for words, made in both:
-                self._require("RLS403", words, act(operator, made, s), "x", act(operator, x, s))
+                self._require("RLS403", words, act(operator, made, s), "step 1 alone", act(operator, x, s))
         else:
-            self._require("RLS402", "(x, then y), then z", left.values(), "x, then (y, then z)", right.values())
+            self._require("RLS402", grouped[0], left.values(), grouped[1], right.values())
             for words, made in both:
-                self._require("RLS403", words, made.values(), "x alone", x.values())
+                self._require("RLS403", words, made.values(), "step 1 alone", x.values())
         self._require(
             "RLS402",
-            "applying the composed step",
+            "applying steps 1 and 2 combined",
             act(operator, compose(operator, x, y), s),
-            "applying x and then y",
+            "applying step 1 and then step 2",
             act(operator, y, then),
         )
-        self._require("RLS403", "applying the identity", act(operator, one, s), "the carry", s.values())
+        self._require("RLS403", "applying the identity", act(operator, one, s), "leaving the carry", s.values())
         return [
             *laws,
             Law("associative", "(z∘y)∘x = z∘(y∘x)", "over the reals, every select resolved"),
@@ -128,13 +132,16 @@ class _Composition:
             raise SpecError(
                 "RLS405",
                 "clipped_affine needs a ≥ 0, which could not be proved of this `a`",
-                self.span,
+                self.stage.spans[0],
                 "build it of params with a range in [0, …], exp, sigmoid, sqrt, abs, and products, sums, min and max of such",
             )
         return [Law("order", "a ≥ 0", "by the params' ranges and the functions' images")]
 
     def _require(self, code: str, left_words: str, left: Iterable[Expr], right_words: str, right: Iterable[Expr]) -> None:
-        fact = "the operator is not associative" if code == "RLS402" else "the identity is not one"
+        fact = "the identity is not one"
+        if code == "RLS402":
+            associates = left_words.startswith("combining")
+            fact = "the operator is not associative" if associates else "combining steps is not applying them in turn"
         sides = list(zip(left, right, strict=True))
         for l_side, r_side in sides:
             if equal(l_side, r_side, self.growing):
@@ -144,13 +151,13 @@ class _Composition:
                 raise SpecError(
                     "RLS405",
                     f"could not prove that {left_words} gives what {right_words} gives",
-                    self.span,
+                    self.spans[code],
                     "no counterexample was found either; an operator of + − *, where, min and max can be settled",
                 )
             point, l_value, r_value = example
             at = ", ".join(f"{name} = {value}" for name, value in sorted(point.items()))
             raise SpecError(
-                code, fact, self.span, f"with {at}:\n{left_words}, gives {l_value}; {right_words}, gives {r_value}"
+                code, fact, self.spans[code], f"with {at}:\n{left_words} gives {l_value}, {right_words} gives {r_value}"
             )
 
 
@@ -158,14 +165,14 @@ def _reset(stage: Stage) -> Law:
     """A forgetting step composed after anything is free of it: where no symbol of it is left, no NaN of it can be."""
     operator = stage.operator
     forgot: dict[str, Expr] = {
-        name: Var(f"{name}_y") if value is None else value
+        name: Var(f"{name}_2") if value is None else value
         for name, value in zip(operator.elements, forgetful(operator), strict=True)
     }
-    made = compose(operator, elements(operator, "x"), forgot)
+    made = compose(operator, elements(operator, "1"), forgot)
     names = {carry.name: incoming(carry.name) for carry in stage.carries}
     for expr in (*made.values(), *act(operator, forgot, names)):
         for node in walk(resolve(expr)):
-            if isinstance(node, Var) and (node.name.endswith("_x") or node.name.endswith("_in")):
+            if isinstance(node, Var) and (node.name.endswith("_1") or node.name.endswith("_in")):
                 raise SpecError("RLS405", f"could not prove that a reset drops `{node.name}`", stage.reset_span)
     return Law("reset", "where the reset holds, the carry is dropped", "by selects: no term of the other side is left, so no NaN or ∞")
 

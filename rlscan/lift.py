@@ -92,6 +92,7 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
         step=_fold(block, operator, raw, reset, keep),
         raw=raw,
         spans=spans,
+        operator_spans=_operator_spans(block, spans[0]),
         reset=reset,
         reset_span=block.reset.span if block.reset else None,
         keep=keep,
@@ -178,6 +179,13 @@ def _custom(scope: Scope, block: ScanBlock, carry: str) -> Operator:
         identity=tuple(scope.over_elements(identity[e], (), pair=False) for e in elements),
         apply=(scope.over_elements(_present(written.apply), elements, pair=False, carry=carry),),
     )
+
+
+def _operator_spans(block: ScanBlock, implied: Span) -> tuple[Span, Span]:
+    written = block.operator
+    if written.name != "custom":
+        return implied, implied
+    return written.combine[0][1].span, written.identity[0][1].span
 
 
 def _edge(scope: Scope, name: str) -> EdgeValue:

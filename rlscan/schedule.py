@@ -11,6 +11,7 @@ A pure function of the layout and the axes; every schedule is right for any stri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlscan.ir import Scan
@@ -59,8 +60,8 @@ def size_name(axis: str) -> str:
     return f"{axis}_" if axis in RESERVED else axis
 
 
-def choose(*, backend: str, layout: str) -> str:
-    """The schedule that serves a call."""
+def choose(*, backend: str, layout: str, sizes: Mapping[str, int]) -> str:
+    """The schedule that serves a call; sizes are those of B, T and the named axes."""
     return CHOICE[backend][layout]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rlscan.diagnostics import SpecError, did_you_mean
 from rlscan.ir import Call, Const, Definition, Expr, Reduce, Ref, Take, ValueKind, Var, axes_of, kind_of, walk
 from rlscan.operators import first, incoming, second
-from rlscan.spec import REDUCTIONS, Edge, Expression, Input, Kind, Spec
+from rlscan.spec import REDUCTIONS, Edge, Expression, Input, Kind, Let, Output, Param, Spec
 
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -40,7 +40,8 @@ class Scope:
         self.inputs: dict[str, Input] = {item.name: item for item in spec.inputs}
         self.params = {param.name: param for param in spec.params}
         self.edges: dict[str, Edge] = {edge.name: edge for edge in spec.edges}
-        self.written = {d.name: d for d in (*spec.lets, *spec.outputs)}
+        self.written: dict[str, Let | Output] = {let.name: let for let in spec.lets}
+        self.written |= {output.name: output for output in spec.outputs}
         self.carries = {carry.name: carry for block in spec.scans for carry in block.carries}
         self.carry_axes: dict[str, tuple[str, ...]] = {}
         self.axes = {axis for item in spec.inputs for axis in item.dims if axis not in ("B", "T")}
@@ -130,7 +131,8 @@ class Scope:
 
     def refuse_unused(self) -> None:
         """An input, param, let or edge that nothing reads is a slip of the pen."""
-        for item in (*self.spec.inputs, *self.spec.params, *self.spec.lets):
+        written: tuple[Input | Param | Let, ...] = (*self.spec.inputs, *self.spec.params, *self.spec.lets)
+        for item in written:
             if item.name not in self._used:
                 raise SpecError(
                     "RLS311",
@@ -336,7 +338,10 @@ class _Lifter:
     def element(self, node: ast.expr, side: str, element: str) -> Expr:
         if element not in self.pairs:
             raise self.error(
-                "RLS301", f"the operator has no element `{element}`", node, did_you_mean(element, self.pairs)
+                "RLS301",
+                f"the operator has no element `{element}`",
+                node,
+                did_you_mean(element, self.pairs) or f"its elements are {', '.join(f'`{e}`' for e in self.pairs)}",
             )
         return first(element) if side == "first" else second(element)
 

@@ -71,15 +71,24 @@ def at(offset: int) -> str:
 
 
 def recurrence(scan: Scan) -> tuple[str, ...]:
-    """The lets, the recurrence with its reset and start, and the outputs, a line each."""
-    lines = [f"{symbol(d.name)}{'[t]' if d.timed else ''} = {text(d.value)}" for d in scan.lets]
-    for stage in scan.stages:
-        lines += stage_lines(stage)
-    lines += [f"{symbol(output.name)}[t] = {text(output.value)}" for output in scan.outputs]
+    """The lets, the recurrence with its reset and start, the outputs and the edges, a line each."""
+    return tuple(line for part in ("lets", "stages", "outputs", "edges") for line in equation_lines(scan, part))
+
+
+def equation_lines(scan: Scan, part: str) -> list[str]:
+    """One part of a scan: "lets", "stages", "outputs" or "edges"."""
+    match part:
+        case "lets":
+            return [f"{symbol(d.name)}{'[t]' if d.timed else ''} = {text(d.value)}" for d in scan.lets]
+        case "stages":
+            return [line for stage in scan.stages for line in stage_lines(stage)]
+        case "outputs":
+            return [f"{symbol(output.name)}[t] = {text(output.value)}" for output in scan.outputs]
+    lines = []
     for edge in scan.edges:
-        lines += [f"{symbol(edge.name)}[T …] = {text(edge.after)}"] if edge.after else []
-        lines += [f"{symbol(edge.name)}[… −1] = {text(edge.before)}"] if edge.before else []
-    return tuple(lines)
+        lines += [f"{symbol(edge.name)}[T] = {text(edge.after)}"] if edge.after else []
+        lines += [f"{symbol(edge.name)}[−1] = {text(edge.before)}"] if edge.before else []
+    return lines
 
 
 def stage_lines(stage: Stage) -> list[str]:
@@ -110,10 +119,10 @@ def _affine_text(stage: Stage, values: dict[str, Expr], carry: str) -> str:
     match stage.operator.name:
         case "affine":
             a = text(values["a"], 5)
-            product = carry if a == "1" else f"{a}·{carry}"
-            return f"{product} + {text(values['b'], 5)}"
+            product = carry if a == "1" else f"{a} · {carry}"
+            return f"{product} + {text(values['b'], 4)}"
         case "clipped_affine":
-            return f"clip({text(values['a'], 5)}·{carry} + {text(values['b'], 5)}, {text(values['lo'])}, {text(values['hi'])})"
+            return f"clip({text(values['a'], 5)} · {carry} + {text(values['b'], 5)}, {text(values['lo'])}, {text(values['hi'])})"
         case "max_plus" | "min_plus":
             best = stage.operator.name[:3]
             return f"{best}({text(values['b'])}, {text(values['a'], 4)} + {carry})"

@@ -1,0 +1,180 @@
+"""Discounted returns.
+
+    done[t] = terminated[t] or truncated[t]
+    cut_off[t] = {final_values[t] if truncated[t] and (not terminated[t]), else 0}
+    g[t] = γ · g[t+1] + rewards[t] + γ · cut_off[t],   g[T] = last_value
+        g[t+1] dropped where done[t]
+    returns[t] = g[t]
+
+Sutton & Barto 2018, equation 3.9
+
+Schedule tile, backward in time.
+"""
+# spec: discounted_returns.yaml
+# spec sha256: dacd889712bb5f9eea22196e1e86ba2843a51e8856b0297ab4626bef7826dac0
+# made by rlscan from that file and this schedule's template; `rlscan build` makes it again
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def combine(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
+def kernel(
+    rewards_ptr,
+    terminated_ptr,
+    truncated_ptr,
+    final_values_ptr,
+    last_value_ptr,
+    returns_ptr,
+    gamma_ptr,
+    gamma_value: "fp64",
+    rewards_b,
+    rewards_t,
+    terminated_b,
+    terminated_t,
+    truncated_b,
+    truncated_t,
+    final_values_b,
+    final_values_t,
+    last_value_b,
+    returns_b,
+    returns_t,
+    gamma_b,
+    gamma_t,
+    B,
+    T,
+    ACC: tl.constexpr,
+    INDEX: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    FULL: tl.constexpr,
+    MANY: tl.constexpr,
+):
+    """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
+    UNIT: tl.constexpr = [1, 1]
+    # The window is one block exactly: known when compiled, every mask of time folds away.
+    if FULL:
+        T = BLOCK
+    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[:, None]
+    live = lane < B
+    env = lane
+    slot = tl.arange(0, BLOCK)[None, :]
+    last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # discounted_returns.yaml:10
+    g_in = tl.zeros([LANES, 1], ACC) + last_value
+    t_ahead = (T - 1 - slot).to(INDEX)
+    here_ahead = live & (t_ahead >= 0)
+    terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
+    if truncated_ptr is not None:
+        truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
+    rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
+    if final_values_ptr is not None:
+        final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
+    for block in range(tl.cdiv(T, BLOCK)):
+        t = t_ahead
+        here = here_ahead
+        terminated = terminated_ahead != 0  # discounted_returns.yaml:7
+        if truncated_ptr is None:
+            truncated = tl.full(UNIT, False, tl.int1)  # discounted_returns.yaml:8
+        else:
+            truncated = truncated_ahead != 0
+        rewards = rewards_ahead.to(ACC)  # discounted_returns.yaml:6
+        if final_values_ptr is None:
+            final_values = tl.full(UNIT, 0, ACC)  # discounted_returns.yaml:9
+        else:
+            final_values = final_values_ahead.to(ACC)
+        if MANY:
+            # The next block's reads are under way while this one is computed.
+            t_ahead = t - BLOCK
+            here_ahead = live & (t_ahead >= 0)
+            terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
+            if truncated_ptr is not None:
+                truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
+            rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
+            if final_values_ptr is not None:
+                final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
+        done = terminated | truncated  # discounted_returns.yaml:15
+        if gamma_ptr is None:
+            gamma = tl.full(UNIT, gamma_value, ACC)  # discounted_returns.yaml:13
+        else:
+            gamma = tl.load(gamma_ptr + env * gamma_b + t * gamma_t, mask=here, other=0).to(ACC)
+        cut_off = tl.where(truncated & ~terminated, final_values, tl.full(UNIT, 0, ACC))  # discounted_returns.yaml:16
+        a = tl.where(done, tl.full(UNIT, 0, ACC), gamma)  # discounted_returns.yaml:20
+        b = rewards + gamma * cut_off  # discounted_returns.yaml:21
+        a = tl.broadcast_to(a, [LANES, BLOCK])
+        b = tl.broadcast_to(b, [LANES, BLOCK])
+        a, b = tl.associative_scan((a, b), 1, combine)
+        g = tl.where(a == 0, b, a * g_in + b)
+        returns = g  # discounted_returns.yaml:25
+        if returns_ptr is not None:
+            tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # discounted_returns.yaml:25
+        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), 1, keep_dims=True)
+
+
+def strides(x, *dims):
+    """The strides of these dimensions; zeros for a tensor that was not given."""
+    if not torch.is_tensor(x):
+        return (0,) * len(dims)
+    return tuple(x.stride(dim) for dim in dims)
+
+
+def widest(*tensors):
+    """The number of elements that the farthest-reaching tensor spans in memory."""
+    spans = (
+        1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+        for x in tensors
+        if torch.is_tensor(x)
+    )
+    return max(spans)
+
+
+def launch(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+    b, t = (1, 0) if time_major else (0, 1)
+    out = returns
+    B, T = out.shape[b], out.shape[t]
+    dtypes = [x.dtype for x in (rewards, final_values, last_value) if x is not None]
+    ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    total = B
+    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
+    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    span = widest(rewards, terminated, truncated, final_values, last_value, returns)
+    INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
+    kernel[(triton.cdiv(total, LANES),)](
+        rewards,
+        terminated,
+        truncated,
+        final_values,
+        last_value,
+        returns,
+        gamma if torch.is_tensor(gamma) else None,
+        0.0 if torch.is_tensor(gamma) else gamma,
+        *strides(rewards, b, t),
+        *strides(terminated, b, t),
+        *strides(truncated, b, t),
+        *strides(final_values, b, t),
+        *strides(last_value, 0),
+        *strides(returns, b, t),
+        *strides(gamma, b, t),
+        B,
+        T,
+        ACC=ACC,
+        INDEX=INDEX,
+        LANES=LANES,
+        BLOCK=BLOCK,
+        FULL=T == BLOCK,
+        MANY=T > BLOCK,
+        num_warps=WARPS,
+        enable_fp_fusion=True,
+    )

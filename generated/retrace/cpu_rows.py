@@ -1,0 +1,177 @@
+"""Retrace(λ) targets and advantages.
+
+    q[t] = q_values[t](actions[t])
+    ev[t] = Σ_A target_probs[t] · q_values[t]
+    w[t] = target_probs[t](actions[t]) / behavior_probs[t]
+    c[t] = λ · min(c_bar, w[t])
+    next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else ev[t+1]}}
+    next_q[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else targets[t+1]}}
+    d[t] = γ · c[t+1] · d[t+1] + rewards[t] + γ · next_value[t] − q[t],   d[T] = 0
+        d[t+1] dropped where terminated[t] or truncated[t]
+    targets[t] = q[t] + d[t]
+    advantages[t] = min(ρ_bar, w[t]) · (rewards[t] + γ · next_q[t] − q[t])
+    ev[T] = Σ_A last_target_probs · last_q_values
+    targets[T] = Σ_A last_target_probs · last_q_values
+    c[T] = 0
+
+Munos et al. 2016, arXiv:1606.02647
+
+Schedule rows, backward in time.
+"""
+# spec: retrace.yaml
+# spec sha256: 885d1f0069c34847d1b66fc4af2cbe959bfc3a6ee58698a42d1c860107b3349e
+# made by rlscan from that file and this schedule's template; `rlscan build` makes it again
+
+import functools
+
+import numba
+import numpy as np
+
+
+@numba.njit(inline="always")
+def take(x, index):
+    """x[index], or NaN where the index is out of range."""
+    return x[index] if 0 <= index < x.shape[0] else x.dtype.type(np.nan)
+
+
+def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_probs_array, actions_array, rewards_array, terminated_array, truncated_array, final_values_array, last_q_values_array, last_target_probs_array, targets_array, advantages_array, gamma_value, lam_value, c_bar_value, rho_bar_value, gamma_each, lam_each, c_bar_each, rho_bar_each):
+    """Environments lo ≤ b < hi one after another, each step by step. Arrays are [B, T, …]; `number` is their type."""
+    for env in range(lo, hi):
+        last_target_probs_row = last_target_probs_array[env, :]
+        last_q_values_row = last_q_values_array[env, :]
+        terminated_row = terminated_array[env, :]
+        if truncated_array is not None:
+            truncated_row = truncated_array[env, :]
+        actions_row = actions_array[env, :]
+        target_probs_row = target_probs_array[env, :, :]
+        behavior_probs_row = behavior_probs_array[env, :]
+        rewards_row = rewards_array[env, :]
+        if final_values_array is not None:
+            final_values_row = final_values_array[env, :]
+        q_values_row = q_values_array[env, :, :]
+        sum_a = number(0)  # retrace.yaml:23
+        for a_at in range(A):
+            last_target_probs = last_target_probs_row[a_at]  # retrace.yaml:15
+            last_q_values = last_q_values_row[a_at]  # retrace.yaml:14
+            sum_a = sum_a + last_target_probs * last_q_values
+        d_in = number(0)
+        for step in range(T):
+            t = T - 1 - step
+            terminated = terminated_row[t] != 0  # retrace.yaml:11
+            if truncated_array is None:
+                truncated = False  # retrace.yaml:12
+            else:
+                truncated = truncated_row[t] != 0  # retrace.yaml:12
+            if gamma_each is None:
+                gamma = number(gamma_value)  # retrace.yaml:18
+            else:
+                gamma = gamma_each[env, t]
+            if lam_each is None:
+                lam_next = number(lam_value)  # retrace.yaml:19
+            else:
+                lam_next = lam_each[env, min(t + 1, T - 1)]
+            if c_bar_each is None:
+                c_bar_next = number(c_bar_value)  # retrace.yaml:20
+            else:
+                c_bar_next = c_bar_each[env, min(t + 1, T - 1)]
+            actions_next = actions_row[t + 1] if t + 1 < T else 0  # retrace.yaml:9
+            target_probs_next_taken = take(target_probs_row[t + 1], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
+            behavior_probs_next = behavior_probs_row[t + 1] if t + 1 < T else number(0)  # retrace.yaml:8
+            w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+            c_next = (lam_next * np.minimum(c_bar_next, w_next) if t + 1 < T else number(0))  # retrace.yaml:30
+            rewards = rewards_row[t]  # retrace.yaml:10
+            if final_values_array is None:
+                final_values = number(0)  # retrace.yaml:13
+            else:
+                final_values = final_values_row[t]  # retrace.yaml:13
+            sum_a_ = number(0)  # retrace.yaml:28
+            for a_at_ in range(A):
+                target_probs_next = target_probs_row[t + 1, a_at_] if t + 1 < T else number(0)  # retrace.yaml:7
+                q_values_next = q_values_row[t + 1, a_at_] if t + 1 < T else number(0)  # retrace.yaml:6
+                sum_a_ = sum_a_ + target_probs_next * q_values_next
+            ev_next = (sum_a_ if t + 1 < T else sum_a)  # retrace.yaml:28
+            next_value = (number(0) if terminated else (final_values if truncated else ev_next))  # retrace.yaml:31
+            actions = actions_row[t]  # retrace.yaml:9
+            q_values_taken = take(q_values_row[t], actions)  # retrace.yaml:6
+            q = q_values_taken  # retrace.yaml:27
+            if advantages_array is not None:
+                if rho_bar_each is None:
+                    rho_bar = number(rho_bar_value)  # retrace.yaml:21
+                else:
+                    rho_bar = rho_bar_each[env, t]
+            a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
+            b = rewards + gamma * next_value - q  # retrace.yaml:37
+            d = (b if a == number(0) else a * d_in + b)
+            if targets_array is not None:
+                targets = q + d  # retrace.yaml:41
+                targets_array[env, t] = targets  # retrace.yaml:41
+            if advantages_array is not None:
+                target_probs_taken = take(target_probs_row[t], actions)  # retrace.yaml:7
+                behavior_probs = behavior_probs_row[t]  # retrace.yaml:8
+                w = target_probs_taken / behavior_probs  # retrace.yaml:29
+                q_values_next_taken = take(q_values_row[t + 1], actions_next) if t + 1 < T else number(0)  # retrace.yaml:6
+                q_next = q_values_next_taken  # retrace.yaml:27
+                d_next = d_in
+                targets_next = (q_next + d_next if t + 1 < T else sum_a)  # retrace.yaml:41
+                next_q = (number(0) if terminated else (final_values if truncated else targets_next))  # retrace.yaml:32
+                advantages = np.minimum(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
+                advantages_array[env, t] = advantages  # retrace.yaml:42
+            d_in = d
+
+
+@functools.lru_cache(maxsize=None)
+def variant(signature):
+    """The kernel compiled for argument types; kept on disk where there is a place for it."""
+    options = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(signature, cache=True, **options)(kernel)
+    except Exception:
+        # No writable folder for the cache, or a damaged file in it: compile in memory.
+        return numba.njit(signature, **options)(kernel)
+
+
+def signature(arguments):
+    """Numba's types; where one array is not contiguous all count as strided, so that there are two variants, not many."""
+    types = [numba.typeof(x) for x in arguments]
+    arrays = [x for x in types if isinstance(x, numba.types.Array)]
+    layout = "C" if all(x.layout == "C" for x in arrays) else "A"
+    return tuple(numba.types.Array(x.dtype, x.ndim, layout, readonly=not x.mutable) if x in arrays else x for x in types)
+
+
+def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar, lanes=None):
+    """Run the kernel on NumPy arrays: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    lanes: only the environments lo ≤ b < hi; calls on disjoint ranges may run at the same time.
+    """
+    swap = (lambda x: None if x is None else x.swapaxes(0, 1)) if time_major else (lambda x: x)
+    out = next(x for x in (targets, advantages) if x is not None)
+    lo, hi = lanes or (0, out.shape[1 if time_major else 0])
+    A = q_values.shape[2]
+    arguments = (
+        out.dtype.type,
+        lo,
+        hi,
+        out.shape[0 if time_major else 1],
+        A,
+        swap(q_values),
+        swap(target_probs),
+        swap(behavior_probs),
+        swap(actions),
+        swap(rewards),
+        swap(terminated),
+        swap(truncated),
+        swap(final_values),
+        last_q_values,
+        last_target_probs,
+        swap(targets),
+        swap(advantages),
+        0.0 if isinstance(gamma, np.ndarray) else float(gamma),
+        0.0 if isinstance(lam, np.ndarray) else float(lam),
+        0.0 if isinstance(c_bar, np.ndarray) else float(c_bar),
+        0.0 if isinstance(rho_bar, np.ndarray) else float(rho_bar),
+        swap(gamma) if isinstance(gamma, np.ndarray) else None,
+        swap(lam) if isinstance(lam, np.ndarray) else None,
+        swap(c_bar) if isinstance(c_bar, np.ndarray) else None,
+        swap(rho_bar) if isinstance(rho_bar, np.ndarray) else None,
+    )
+    variant(signature(arguments))(*arguments)

@@ -1,0 +1,149 @@
+"""Retrace(λ) targets and advantages.
+
+    q[t] = q_values[t](actions[t])
+    ev[t] = Σ_A target_probs[t] · q_values[t]
+    w[t] = target_probs[t](actions[t]) / behavior_probs[t]
+    c[t] = λ · min(c_bar, w[t])
+    next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else ev[t+1]}}
+    next_q[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else targets[t+1]}}
+    d[t] = γ · c[t+1] · d[t+1] + rewards[t] + γ · next_value[t] − q[t],   d[T] = 0
+        d[t+1] dropped where terminated[t] or truncated[t]
+    targets[t] = q[t] + d[t]
+    advantages[t] = min(ρ_bar, w[t]) · (rewards[t] + γ · next_q[t] − q[t])
+    ev[T] = Σ_A last_target_probs · last_q_values
+    targets[T] = Σ_A last_target_probs · last_q_values
+    c[T] = 0
+
+Munos et al. 2016, arXiv:1606.02647
+
+Schedule loop, backward in time.
+"""
+# spec: retrace.yaml
+# spec sha256: 885d1f0069c34847d1b66fc4af2cbe959bfc3a6ee58698a42d1c860107b3349e
+# made by rlscan from that file and this schedule's template; `rlscan build` makes it again
+
+import numpy as np
+
+
+def take(x, index, axis):
+    """The element of x at index along an axis; NaN where the index is out of range."""
+    fits = (index >= 0) & (index < x.shape[axis])
+    found = np.take_along_axis(x, np.expand_dims(np.where(fits, index, 0), axis), axis).squeeze(axis)
+    return np.where(fits, found, np.nan)
+
+
+def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_array, actions_array, rewards_array, terminated_array, truncated_array, final_values_array, last_q_values_array, last_target_probs_array, targets_array, advantages_array, gamma_value, lam_value, c_bar_value, rho_bar_value, gamma_each, lam_each, c_bar_each, rho_bar_each):
+    """All environments at once, step by step. Arrays are [T, B, …]; `number` is their type."""
+    sum_a = number(0)  # retrace.yaml:23
+    for a_at in range(A):
+        last_target_probs = last_target_probs_array[:, a_at]  # retrace.yaml:15
+        last_q_values = last_q_values_array[:, a_at]  # retrace.yaml:14
+        sum_a = sum_a + last_target_probs * last_q_values
+    d_in = number(0)
+    for step in range(T):
+        t = T - 1 - step
+        terminated = terminated_array[t, :] != 0  # retrace.yaml:11
+        if truncated_array is None:
+            truncated = np.bool_(False)  # retrace.yaml:12
+        else:
+            truncated = truncated_array[t, :] != 0  # retrace.yaml:12
+        if gamma_each is None:
+            gamma = number(gamma_value)  # retrace.yaml:18
+        else:
+            gamma = gamma_each[t]
+        if lam_each is None:
+            lam_next = number(lam_value)  # retrace.yaml:19
+        else:
+            lam_next = lam_each[min(t + 1, T - 1)]
+        if c_bar_each is None:
+            c_bar_next = number(c_bar_value)  # retrace.yaml:20
+        else:
+            c_bar_next = c_bar_each[min(t + 1, T - 1)]
+        actions_next = actions_array[min(t + 1, T - 1), :] if t + 1 < T else 0  # retrace.yaml:9
+        target_probs_next_taken = take(target_probs_array[min(t + 1, T - 1)], actions_next, 1) if t + 1 < T else number(0)  # retrace.yaml:7
+        behavior_probs_next = behavior_probs_array[min(t + 1, T - 1), :] if t + 1 < T else number(0)  # retrace.yaml:8
+        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+        c_next = np.where(t + 1 < T, lam_next * np.minimum(c_bar_next, w_next), number(0))  # retrace.yaml:30
+        rewards = rewards_array[t, :]  # retrace.yaml:10
+        if final_values_array is None:
+            final_values = number(0)  # retrace.yaml:13
+        else:
+            final_values = final_values_array[t, :]  # retrace.yaml:13
+        sum_a_ = number(0)  # retrace.yaml:28
+        for a_at_ in range(A):
+            target_probs_next = target_probs_array[min(t + 1, T - 1), :, a_at_] if t + 1 < T else number(0)  # retrace.yaml:7
+            q_values_next = q_values_array[min(t + 1, T - 1), :, a_at_] if t + 1 < T else number(0)  # retrace.yaml:6
+            sum_a_ = sum_a_ + target_probs_next * q_values_next
+        ev_next = np.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
+        next_value = np.where(terminated, number(0), np.where(truncated, final_values, ev_next))  # retrace.yaml:31
+        actions = actions_array[t, :]  # retrace.yaml:9
+        q_values_taken = take(q_values_array[t], actions, 1)  # retrace.yaml:6
+        q = q_values_taken  # retrace.yaml:27
+        if advantages_array is not None:
+            if rho_bar_each is None:
+                rho_bar = number(rho_bar_value)  # retrace.yaml:21
+            else:
+                rho_bar = rho_bar_each[t]
+        a = np.where(terminated | truncated, number(0), gamma * c_next)  # retrace.yaml:36
+        b = rewards + gamma * next_value - q  # retrace.yaml:37
+        d = np.where(a == number(0), b, a * d_in + b)
+        if targets_array is not None:
+            targets = q + d  # retrace.yaml:41
+            targets_array[t] = targets  # retrace.yaml:41
+        if advantages_array is not None:
+            target_probs_taken = take(target_probs_array[t], actions, 1)  # retrace.yaml:7
+            behavior_probs = behavior_probs_array[t, :]  # retrace.yaml:8
+            w = target_probs_taken / behavior_probs  # retrace.yaml:29
+            q_values_next_taken = take(q_values_array[min(t + 1, T - 1)], actions_next, 1) if t + 1 < T else number(0)  # retrace.yaml:6
+            q_next = q_values_next_taken  # retrace.yaml:27
+            d_next = d_in
+            targets_next = np.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
+            next_q = np.where(terminated, number(0), np.where(truncated, final_values, targets_next))  # retrace.yaml:32
+            advantages = np.minimum(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
+            advantages_array[t] = advantages  # retrace.yaml:42
+        d_in = d
+
+
+def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar, lanes=None):
+    """Run the loop on NumPy arrays: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    lanes: only the environments lo ≤ b < hi.
+    """
+    out = next(x for x in (targets, advantages) if x is not None)
+    lo, hi = lanes or (0, out.shape[1 if time_major else 0])
+
+    def part(x, timed):
+        """The array's environments lo … hi, time first."""
+        if x is None:
+            return None
+        if not timed:
+            return x[lo:hi]
+        return (x if time_major else x.swapaxes(0, 1))[:, lo:hi]
+
+    A = q_values.shape[2]
+    with np.errstate(all="ignore"):
+        kernel(
+            out.dtype.type,
+            out.shape[0 if time_major else 1],
+            A,
+            part(q_values, True),
+            part(target_probs, True),
+            part(behavior_probs, True),
+            part(actions, True),
+            part(rewards, True),
+            part(terminated, True),
+            part(truncated, True),
+            part(final_values, True),
+            part(last_q_values, False),
+            part(last_target_probs, False),
+            part(targets, True),
+            part(advantages, True),
+            0.0 if isinstance(gamma, np.ndarray) else float(gamma),
+            0.0 if isinstance(lam, np.ndarray) else float(lam),
+            0.0 if isinstance(c_bar, np.ndarray) else float(c_bar),
+            0.0 if isinstance(rho_bar, np.ndarray) else float(rho_bar),
+            part(gamma, True) if isinstance(gamma, np.ndarray) else None,
+            part(lam, True) if isinstance(lam, np.ndarray) else None,
+            part(c_bar, True) if isinstance(c_bar, np.ndarray) else None,
+            part(rho_bar, True) if isinstance(rho_bar, np.ndarray) else None,
+        )

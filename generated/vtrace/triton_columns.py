@@ -1,0 +1,300 @@
+"""V-trace targets and policy-gradient advantages.
+
+    w[t] = {0 if target_log_probs[t] = −∞, else exp(target_log_probs[t] − behavior_log_probs[t])}
+    ρ[t] = min(ρ_bar, w[t])
+    c[t] = λ · min(c_bar, w[t])
+    next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else values[t+1]}}
+    next_vs[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else vs[t+1]}}
+    δ[t] = ρ[t] · (rewards[t] + γ · next_value[t] − values[t])
+    dv[t] = γ · c[t] · dv[t+1] + δ[t],   dv[T] = 0
+        dv[t+1] dropped where terminated[t] or truncated[t]
+    vs[t] = values[t] + dv[t]
+    pg_advantages[t] = min(pg_rho_bar, w[t]) · (rewards[t] + γ · next_vs[t] − values[t])
+    values[T] = last_value
+    vs[T] = last_value
+
+Espeholt et al. 2018, arXiv:1802.01561
+
+Schedule columns, backward in time.
+"""
+# spec: vtrace.yaml
+# spec sha256: 76fb588801ab38c7b65fdc1dcfcd55ba5bd989a5869ba61dafda86b3bf0ceacd
+# made by rlscan from that file and this schedule's template; `rlscan build` makes it again
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def combine(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
+def larger(x, y):
+    """The larger; NaN where either is."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def smaller(x, y):
+    """The smaller; NaN where either is."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def earlier(x, distance: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+    """x as it was `distance` slots before."""
+    slot = tl.maximum(tl.arange(0, BLOCK)[:, None] - distance, 0)
+    return tl.gather(x, tl.broadcast_to(slot, [BLOCK, LANES]), 0)
+
+
+@triton.jit
+def kernel(
+    target_log_probs_ptr,
+    behavior_log_probs_ptr,
+    rewards_ptr,
+    values_ptr,
+    terminated_ptr,
+    truncated_ptr,
+    final_values_ptr,
+    last_value_ptr,
+    vs_ptr,
+    pg_advantages_ptr,
+    gamma_ptr,
+    lam_ptr,
+    rho_bar_ptr,
+    c_bar_ptr,
+    pg_rho_bar_ptr,
+    gamma_value: "fp64",
+    lam_value: "fp64",
+    rho_bar_value: "fp64",
+    c_bar_value: "fp64",
+    pg_rho_bar_value: "fp64",
+    target_log_probs_b,
+    target_log_probs_t,
+    behavior_log_probs_b,
+    behavior_log_probs_t,
+    rewards_b,
+    rewards_t,
+    values_b,
+    values_t,
+    terminated_b,
+    terminated_t,
+    truncated_b,
+    truncated_t,
+    final_values_b,
+    final_values_t,
+    last_value_b,
+    vs_b,
+    vs_t,
+    pg_advantages_b,
+    pg_advantages_t,
+    gamma_b,
+    gamma_t,
+    lam_b,
+    lam_t,
+    rho_bar_b,
+    rho_bar_t,
+    c_bar_b,
+    c_bar_t,
+    pg_rho_bar_b,
+    pg_rho_bar_t,
+    B,
+    T,
+    ACC: tl.constexpr,
+    INDEX: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    FULL: tl.constexpr,
+    MANY: tl.constexpr,
+):
+    """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
+    UNIT: tl.constexpr = [1, 1]
+    # The window is one block exactly: known when compiled, every mask of time folds away.
+    if FULL:
+        T = BLOCK
+    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[None, :]
+    live = lane < B
+    env = lane
+    slot = tl.arange(0, BLOCK)[:, None]
+    last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # vtrace.yaml:13
+    dv_in = tl.zeros([1, LANES], ACC) + tl.full(UNIT, 0, ACC)
+    t_ahead = (T - 1 - slot).to(INDEX)
+    here_ahead = live & (t_ahead >= 0)
+    terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
+    if truncated_ptr is not None:
+        truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
+    target_log_probs_ahead = tl.load(target_log_probs_ptr + env * target_log_probs_b + t_ahead * target_log_probs_t, mask=here_ahead, other=0)
+    behavior_log_probs_ahead = tl.load(behavior_log_probs_ptr + env * behavior_log_probs_b + t_ahead * behavior_log_probs_t, mask=here_ahead, other=0)
+    rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
+    if final_values_ptr is not None:
+        final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
+    values_next_ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+    values_ahead = tl.load(values_ptr + env * values_b + t_ahead * values_t, mask=here_ahead, other=0)
+    if pg_advantages_ptr is not None:
+        values_next__ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+    for block in range(tl.cdiv(T, BLOCK)):
+        t = t_ahead
+        here = here_ahead
+        terminated = terminated_ahead != 0  # vtrace.yaml:10
+        if truncated_ptr is None:
+            truncated = tl.full(UNIT, False, tl.int1)  # vtrace.yaml:11
+        else:
+            truncated = truncated_ahead != 0
+        target_log_probs = target_log_probs_ahead.to(ACC)  # vtrace.yaml:6
+        behavior_log_probs = behavior_log_probs_ahead.to(ACC)  # vtrace.yaml:7
+        rewards = rewards_ahead.to(ACC)  # vtrace.yaml:8
+        if final_values_ptr is None:
+            final_values = tl.full(UNIT, 0, ACC)  # vtrace.yaml:12
+        else:
+            final_values = final_values_ahead.to(ACC)
+        values_next = values_next_ahead.to(ACC)  # vtrace.yaml:9
+        values = values_ahead.to(ACC)  # vtrace.yaml:9
+        if pg_advantages_ptr is not None:
+            values_next_ = values_next__ahead.to(ACC)  # vtrace.yaml:9
+        if MANY:
+            # The next block's reads are under way while this one is computed.
+            t_ahead = t - BLOCK
+            here_ahead = live & (t_ahead >= 0)
+            terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
+            if truncated_ptr is not None:
+                truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
+            target_log_probs_ahead = tl.load(target_log_probs_ptr + env * target_log_probs_b + t_ahead * target_log_probs_t, mask=here_ahead, other=0)
+            behavior_log_probs_ahead = tl.load(behavior_log_probs_ptr + env * behavior_log_probs_b + t_ahead * behavior_log_probs_t, mask=here_ahead, other=0)
+            rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
+            if final_values_ptr is not None:
+                final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
+            values_next_ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+            values_ahead = tl.load(values_ptr + env * values_b + t_ahead * values_t, mask=here_ahead, other=0)
+            if pg_advantages_ptr is not None:
+                values_next__ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+        if gamma_ptr is None:
+            gamma = tl.full(UNIT, gamma_value, ACC)  # vtrace.yaml:16
+        else:
+            gamma = tl.load(gamma_ptr + env * gamma_b + t * gamma_t, mask=here, other=0).to(ACC)
+        if lam_ptr is None:
+            lam = tl.full(UNIT, lam_value, ACC)  # vtrace.yaml:17
+        else:
+            lam = tl.load(lam_ptr + env * lam_b + t * lam_t, mask=here, other=0).to(ACC)
+        if c_bar_ptr is None:
+            c_bar = tl.full(UNIT, c_bar_value, ACC)  # vtrace.yaml:19
+        else:
+            c_bar = tl.load(c_bar_ptr + env * c_bar_b + t * c_bar_t, mask=here, other=0).to(ACC)
+        w = tl.where(target_log_probs == -float("inf"), tl.full(UNIT, 0, ACC), tl.exp(target_log_probs - behavior_log_probs))  # vtrace.yaml:26
+        c = lam * smaller(c_bar, w)  # vtrace.yaml:28
+        if rho_bar_ptr is None:
+            rho_bar = tl.full(UNIT, rho_bar_value, ACC)  # vtrace.yaml:18
+        else:
+            rho_bar = tl.load(rho_bar_ptr + env * rho_bar_b + t * rho_bar_t, mask=here, other=0).to(ACC)
+        rho = smaller(rho_bar, w)  # vtrace.yaml:27
+        values_next = tl.where(t + 1 < T, values_next, last_value)
+        next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, values_next))  # vtrace.yaml:29
+        delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
+        if pg_advantages_ptr is not None:
+            if pg_rho_bar_ptr is None:
+                pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
+            else:
+                pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
+        a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * c)  # vtrace.yaml:35
+        b = delta  # vtrace.yaml:36
+        a = tl.broadcast_to(a, [BLOCK, LANES])
+        b = tl.broadcast_to(b, [BLOCK, LANES])
+        a, b = tl.associative_scan((a, b), 0, combine)
+        dv = tl.where(a == 0, b, a * dv_in + b)
+        if vs_ptr is not None:
+            vs = values + dv  # vtrace.yaml:40
+            tl.store(vs_ptr + env * vs_b + t * vs_t, vs, mask=here)  # vtrace.yaml:40
+        if pg_advantages_ptr is not None:
+            dv_next = earlier(dv, 1, LANES, BLOCK)
+            dv_next = tl.where(slot == 0, dv_in, dv_next)
+            vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
+            next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
+            pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41
+            tl.store(pg_advantages_ptr + env * pg_advantages_b + t * pg_advantages_t, pg_advantages, mask=here)  # vtrace.yaml:41
+        dv_in = tl.sum(tl.where(slot == BLOCK - 1, dv, 0), 0, keep_dims=True)
+
+
+def strides(x, *dims):
+    """The strides of these dimensions; zeros for a tensor that was not given."""
+    if not torch.is_tensor(x):
+        return (0,) * len(dims)
+    return tuple(x.stride(dim) for dim in dims)
+
+
+def widest(*tensors):
+    """The number of elements that the farthest-reaching tensor spans in memory."""
+    spans = (
+        1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+        for x in tensors
+        if torch.is_tensor(x)
+    )
+    return max(spans)
+
+
+def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+    b, t = (1, 0) if time_major else (0, 1)
+    out = next(x for x in (vs, pg_advantages) if x is not None)
+    B, T = out.shape[b], out.shape[t]
+    dtypes = [x.dtype for x in (target_log_probs, behavior_log_probs, rewards, values, final_values, last_value) if x is not None]
+    ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    total = B
+    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
+    steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)
+    BLOCK = min(triton.next_power_of_2(T), steps)
+    WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
+    span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
+    INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
+    kernel[(triton.cdiv(total, LANES),)](
+        target_log_probs,
+        behavior_log_probs,
+        rewards,
+        values,
+        terminated,
+        truncated,
+        final_values,
+        last_value,
+        vs,
+        pg_advantages,
+        gamma if torch.is_tensor(gamma) else None,
+        lam if torch.is_tensor(lam) else None,
+        rho_bar if torch.is_tensor(rho_bar) else None,
+        c_bar if torch.is_tensor(c_bar) else None,
+        pg_rho_bar if torch.is_tensor(pg_rho_bar) else None,
+        0.0 if torch.is_tensor(gamma) else gamma,
+        0.0 if torch.is_tensor(lam) else lam,
+        0.0 if torch.is_tensor(rho_bar) else rho_bar,
+        0.0 if torch.is_tensor(c_bar) else c_bar,
+        0.0 if torch.is_tensor(pg_rho_bar) else pg_rho_bar,
+        *strides(target_log_probs, b, t),
+        *strides(behavior_log_probs, b, t),
+        *strides(rewards, b, t),
+        *strides(values, b, t),
+        *strides(terminated, b, t),
+        *strides(truncated, b, t),
+        *strides(final_values, b, t),
+        *strides(last_value, 0),
+        *strides(vs, b, t),
+        *strides(pg_advantages, b, t),
+        *strides(gamma, b, t),
+        *strides(lam, b, t),
+        *strides(rho_bar, b, t),
+        *strides(c_bar, b, t),
+        *strides(pg_rho_bar, b, t),
+        B,
+        T,
+        ACC=ACC,
+        INDEX=INDEX,
+        LANES=LANES,
+        BLOCK=BLOCK,
+        FULL=T == BLOCK,
+        MANY=T > BLOCK,
+        num_warps=WARPS,
+        enable_fp_fusion=True,
+    )

@@ -1,0 +1,340 @@
+"""Every backend, schedule and layout against the float64 oracle, which shares no code with the compiler.
+
+Tolerance: |kernel − float64| ≤ 2·|eager float32 − float64| + a few roundings at the scale of the result. Interpreted Triton costs
+about 0.1 ms an element, so its shapes are tiny; the same checks run at real sizes on a GPU (`pytest -m gpu`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rlscan
+from rlscan import oracle, store
+from rlscan.parse import parse
+from rlscan.spec import Spec
+from tests.draw import draw
+
+BUILTINS = store.builtins()
+LAYOUTS = ("bt", "tb")
+AXES = {"A": 5, "F": 3}
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@lru_cache(maxsize=None)
+def spec_of(name: str) -> Spec:
+    return parse(*store.find_spec(name))
+
+
+@lru_cache(maxsize=None)
+def estimator(name: str, layout: str, backend: str | None = None, outputs: tuple[str, ...] | None = None) -> Any:
+    return rlscan.compile(name, layout=layout, backend=backend, outputs=outputs)
+
+
+def optional_sets(spec: Spec) -> Iterator[set[str]]:
+    """Every choice of optional inputs that `together` allows."""
+    free = [{item.name} for item in spec.inputs if item.optional and not any(item.name in g for g in spec.together)]
+    units = [*free, *(set(group) for group in spec.together)]
+    for chosen in itertools.product((False, True), repeat=len(units)):
+        yield set().union(*(unit for unit, wanted in zip(units, chosen, strict=True) if wanted))
+
+
+def in_layout(spec: Spec, inputs: Mapping[str, Any], layout: str) -> Arrays:
+    """The inputs, drawn batch-first, in a layout."""
+    timed = {item.name for item in spec.inputs if "T" in item.dims}
+    swap = layout == "tb"
+    return {n: np.ascontiguousarray(x.swapaxes(0, 1)) if swap and n in timed else x for n, x in inputs.items()}
+
+
+def as_tensors(inputs: Mapping[str, Any], device: str) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.array(x)).to(device) for name, x in inputs.items()}
+
+
+def eager(spec: Spec, inputs: Arrays, params: Mapping[str, float], layout: str) -> Arrays:
+    """A float32 loop, one NumPy operation at a time: how exact float32 can be expected to be."""
+    from rlscan.compiler import generated
+
+    module = generated(spec, "numpy", "loop")
+    shapes = oracle.run(spec, inputs, params, layout=layout)
+    results = {name: np.empty(x.shape, np.float32 if x.dtype.kind == "f" else x.dtype) for name, x in shapes.items()}
+    given_inputs = []
+    for item in spec.inputs:
+        x = inputs.get(item.name)
+        if x is not None and x.dtype.kind == "f":
+            x = x.astype(np.float32)
+        given_inputs.append(x)
+    values = [params.get(p.name, p.default) for p in spec.params]
+    module.launch(layout == "tb", *given_inputs, *results.values(), *values)
+    return results
+
+
+def assert_close(spec: Spec, inputs: Arrays, params: Mapping[str, float], layout: str, got: Any) -> None:
+    wanted = oracle.run(spec, inputs, params, layout=layout)
+    rough = eager(spec, inputs, params, layout)
+    for name, exact in wanted.items():
+        value = getattr(got, name)
+        value = value.cpu().double().numpy() if isinstance(value, torch.Tensor) else value
+        assert value.shape == exact.shape, name
+        scale = np.abs(exact).max(initial=1.0)
+        slack = 2 * np.abs(rough[name].astype(np.float64) - exact) + 40 * np.finfo(np.float32).eps * scale
+        error = np.abs(value - exact)
+        assert (error <= slack).all(), f"{spec.name}.{name}: off by {error.max():.3g}, allowed {slack.min():.3g}"
+
+
+def check(name: str, layout: str, backend: str | None, device: str, B: int, T: int, given_names: set[str], seed: int) -> None:
+    spec = spec_of(name)
+    rng = np.random.default_rng(seed)
+    inputs = in_layout(spec, draw(spec, rng, B, T, AXES, optional=given_names), layout)
+    got = estimator(name, layout, backend)(**as_tensors(inputs, device))
+    assert_close(spec, inputs, {}, layout, got)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(B=st.integers(1, 9), T=st.integers(1, 40), seed=st.integers(0, 2**31), data=st.data())
+def test_cpu_agrees_with_the_oracle(name: str, layout: str, B: int, T: int, seed: int, data: st.DataObject) -> None:
+    chosen = data.draw(st.sampled_from(list(optional_sets(spec_of(name)))))
+    check(name, layout, "cpu", "cpu", B, T, chosen, seed)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+@pytest.mark.parametrize(("B", "T"), [(1, 1), (3, 7), (5, 16)])
+def test_interpreted_triton_agrees_with_the_oracle(name: str, layout: str, B: int, T: int) -> None:
+    sets = list(optional_sets(spec_of(name)))
+    for seed, chosen in enumerate((sets[0], sets[-1])):
+        check(name, layout, "triton", "cpu", B, T, chosen, seed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+@pytest.mark.parametrize(("B", "T"), [(1, 1), (3, 7), (70, 100), (33, 128), (5, 1000), (2, 5000), (20000, 9), (40000, 5)])
+def test_gpu_agrees_with_the_oracle(name: str, layout: str, B: int, T: int) -> None:
+    sets = list(optional_sets(spec_of(name)))
+    for seed, chosen in enumerate((sets[0], sets[-1])):
+        check(name, layout, "triton", "cuda", B, T, chosen, seed)
+
+
+def targets() -> list[Any]:
+    """(backend, device) pairs that a property is checked on."""
+    return [
+        pytest.param("cpu", "cpu", id="cpu"),
+        pytest.param("triton", "cpu", id="interpreter", marks=pytest.mark.interpreter),
+        pytest.param("triton", "cuda", id="gpu", marks=pytest.mark.gpu),
+    ]
+
+
+def sample(name: str, layout: str, device: str, B: int = 4, T: int = 9, seed: int = 0) -> tuple[Spec, Arrays, dict[str, torch.Tensor]]:
+    spec = spec_of(name)
+    drawn = draw(spec, np.random.default_rng(seed), B, T, AXES, optional={i.name for i in spec.inputs if i.optional})
+    inputs = in_layout(spec, drawn, layout)
+    return spec, inputs, as_tensors(inputs, device)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+def test_any_strides_and_offsets(name: str, layout: str, backend: str, device: str) -> None:
+    """Reversed memory order, every second element of a larger storage, an offset: the same bits, and no input changed."""
+    spec, _, tensors = sample(name, layout, device)
+    run = estimator(name, layout, backend)
+    plain = run(**tensors)
+
+    def scattered(x: torch.Tensor) -> torch.Tensor:
+        store_ = torch.full([2 * n + 1 for n in reversed(x.shape)], 7, dtype=x.dtype, device=x.device)
+        view = store_.permute(*reversed(range(x.ndim)))[tuple(slice(1, None, 2) for _ in x.shape)]
+        view.copy_(x)
+        return view
+
+    moved = {name_: scattered(x) for name_, x in tensors.items()}
+    before = {name_: x.clone() for name_, x in moved.items()}
+    for x, y in zip(run(**moved), plain, strict=True):
+        assert torch.equal(x, y)
+    assert all(torch.equal(moved[n], before[n]) for n in moved)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("name", BUILTINS)
+def test_expanded_inputs(name: str, backend: str, device: str) -> None:
+    """A stride of zero: one environment's tensors, expanded, give its result in every row."""
+    _, _, tensors = sample(name, "bt", device, B=1)
+    run = estimator(name, "bt", backend)
+    wide = {n: x.expand(3, *x.shape[1:]) for n, x in tensors.items()}
+    for one, many in zip(run(**tensors), run(**wide), strict=True):
+        assert torch.equal(one.expand_as(many), many)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+def test_layouts_are_transposes(name: str, layout: str, backend: str, device: str) -> None:
+    """Every schedule is right for any strides: the other layout's tensors as views give this layout's result, transposed."""
+    spec, _, tensors = sample(name, layout, device)
+    timed = {item.name for item in spec.inputs if "T" in item.dims}
+    other = "tb" if layout == "bt" else "bt"
+    turned = {n: x.transpose(0, 1) if n in timed else x for n, x in tensors.items()}
+    for x, y in zip(estimator(name, layout, backend)(**tensors), estimator(name, other, backend)(**turned), strict=True):
+        torch.testing.assert_close(x, y.transpose(0, 1), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("flag_dtype", [torch.uint8, torch.int64, torch.float32, torch.bfloat16])
+def test_flags_of_every_dtype(flag_dtype: torch.dtype, backend: str, device: str) -> None:
+    for name in BUILTINS:
+        spec, _, tensors = sample(name, "tb", device)
+        flags = {item.name for item in spec.inputs if item.kind == "flag"}
+        run = estimator(name, "tb", backend)
+        cast = {n: x.to(flag_dtype) if n in flags else x for n, x in tensors.items()}
+        for x, y in zip(run(**tensors), run(**cast), strict=True):
+            assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BUILTINS)
+def test_float_dtypes(name: str, dtype: torch.dtype, backend: str, device: str) -> None:
+    """float64 is exact to its own rounding; half types are read as they are, summed in float32 and rounded once."""
+    spec, _, tensors = sample(name, "bt", device)
+    cast = {n: x.to(dtype) if x.is_floating_point() else x for n, x in tensors.items()}
+    got = estimator(name, "bt", backend)(**cast)
+    arrays = {n: (x.double() if x.is_floating_point() else x).cpu().numpy() for n, x in cast.items()}
+    exact = oracle.run(spec, arrays, {}, layout="bt")
+    for field in got._fields:
+        value, want = getattr(got, field), exact[field]
+        assert value.dtype == dtype
+        scale = np.abs(want).max(initial=1.0)
+        error = np.abs(value.double().cpu().numpy() - want)
+        rounding = torch.finfo(dtype).eps
+        assert (error <= rounding * np.abs(want) + (1e-13 if dtype == torch.float64 else 3e-5) * scale).all()
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+def test_mixed_dtypes(backend: str, device: str) -> None:
+    """bfloat16 rewards beside float32 values: float32 out, and each read at its own precision."""
+    _, _, tensors = sample("gae", "bt", device)
+    mixed = tensors | {"rewards": tensors["rewards"].to(torch.bfloat16)}
+    got = estimator("gae", "bt", backend)(**mixed)
+    want = estimator("gae", "bt", backend)(**(mixed | {"rewards": mixed["rewards"].float()}))
+    assert got.advantages.dtype == torch.float32
+    assert torch.equal(got.advantages, want.advantages)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [n for n in BUILTINS if spec_of(n).params])
+def test_params_as_tensors(name: str, layout: str, backend: str, device: str) -> None:
+    """One number on the device, one per environment, one per step: each against the oracle, B = T included."""
+    for B, T in ((4, 4), (3, 6)):
+        spec, inputs, tensors = sample(name, layout, device, B=B, T=T)
+        run = estimator(name, layout, backend)
+        rng = np.random.default_rng(5)
+        plane = (B, T) if layout == "bt" else (T, B)
+        for shape in ((), (1,), (B,), plane):
+            params = {p.name: rng.uniform(0.3, 0.9, shape).astype(np.float32) for p in spec.params}
+            got = run(**tensors, **as_tensors(params, device))
+            plain = {n: x.reshape(()) if x.shape in ((), (1,)) else x for n, x in params.items()}
+            exact = oracle.run(spec, inputs, {n: x.astype(np.float64) for n, x in plain.items()}, layout=layout)
+            for field in got._fields:
+                np.testing.assert_allclose(getattr(got, field).cpu().numpy(), exact[field], rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [n for n in BUILTINS if len(spec_of(n).outputs) > 1])
+def test_one_output_is_the_same_alone(name: str, layout: str, backend: str, device: str) -> None:
+    _, _, tensors = sample(name, layout, device)
+    every = estimator(name, layout, backend)(**tensors)
+    for field in every._fields:
+        alone = estimator(name, layout, backend, (field,))(**tensors)
+        assert alone._fields == (field,)
+        assert torch.equal(getattr(alone, field), getattr(every, field))
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+@pytest.mark.parametrize("done", [False, True])
+def test_all_done_and_none_done(name: str, done: bool, layout: str, backend: str, device: str) -> None:
+    spec, inputs, tensors = sample(name, layout, device)
+    flags = {item.name for item in spec.inputs if item.kind == "flag"}
+    inputs = {n: np.full_like(x, done) if n in flags else x for n, x in inputs.items()}
+    got = estimator(name, layout, backend)(**as_tensors(inputs, device))
+    assert_close(spec, inputs, {}, layout, got)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BUILTINS)
+def test_every_output_is_written_and_nothing_beside_it(name: str, layout: str, backend: str, device: str) -> None:
+    """NaN where a result must be, a marker around it."""
+    _, _, tensors = sample(name, layout, device, B=5, T=11)
+    run = estimator(name, layout, backend)
+    plain = run(**tensors)
+    buffers, margins = {}, []
+    for field, x in plain._asdict().items():
+        room = torch.full([n + 2 for n in x.shape], 42, dtype=x.dtype, device=x.device)
+        inner = room[tuple(slice(1, -1) for _ in x.shape)]
+        inner.fill_(float("nan") if x.is_floating_point() else -7)
+        buffers[field] = inner
+        margins.append((room, inner))
+    run(**tensors, out=buffers)
+    for field, x in plain._asdict().items():
+        assert torch.equal(buffers[field], x)
+    for room, inner in margins:
+        inner.fill_(42)
+        assert bool((room == 42).all())
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_new_spec_needs_no_python(tmp_path: Path, layout: str, backend: str, device: str) -> None:
+    """A one-carry spec written by hand in a temporary folder, in its paper's own form."""
+    path = tmp_path / "leaky.yaml"
+    path.write_text(
+        "rlscan: 1\nname: leaky\ninputs:\n  x: f[B, T]\n  done: flag[B, T]\n  first_value: f[B]\n"
+        "params:\n  tau: 4 in [1, inf]\nedge:\n  done: false\n"
+        "scan:\n  direction: forward\n  carry: v\n  update: (1 - 1 / tau) * v + x[t] / tau\n  reset: done[t-1]\n"
+        "  start: first_value\noutputs:\n  level: v[t]\n  change: x[t] - v[t]\n"
+    )
+    spec = parse(path.read_text(), "leaky.yaml")
+    inputs = in_layout(spec, draw(spec, np.random.default_rng(3), 4, 11, {}), layout)
+    got = rlscan.compile(path, layout=layout, backend=backend)(**as_tensors(inputs, device), tau=3.0)
+    exact = oracle.run(spec, inputs, {"tau": 3.0}, layout=layout)
+    for field in ("level", "change"):
+        np.testing.assert_allclose(getattr(got, field).cpu().numpy(), exact[field], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_the_same_bits_from_run_to_run() -> None:
+    for name in BUILTINS:
+        for layout in LAYOUTS:
+            _, _, tensors = sample(name, layout, "cuda", B=300, T=700)
+            run = estimator(name, layout, "triton")
+            first = run(**tensors)
+            for _ in range(20):
+                assert all(torch.equal(x, y) for x, y in zip(first, run(**tensors), strict=True))
+
+
+@pytest.mark.gpu
+def test_offsets_beyond_32_bits() -> None:
+    """Public case 21: the last offset of row 2²⁴ does not fit an int32."""
+    rewards = torch.ones(2**24 + 1, 128, device="cuda")
+    flags = torch.zeros(1, 1, dtype=torch.bool, device="cuda").expand_as(rewards)
+    run = estimator("discounted_returns", "bt", "triton")
+    got = run(rewards=rewards, terminated=flags, last_value=torch.zeros(2**24 + 1, device="cuda"), gamma=1.0).returns
+    wanted = torch.arange(128, 0, -1, device="cuda", dtype=torch.float32)
+    for row in (0, 2**23, 2**24 - 1, 2**24):
+        assert torch.equal(got[row], wanted)
