@@ -89,6 +89,8 @@ class Interface:
     inputs: tuple[Slot, ...]
     params: tuple[Param, ...]
     outputs: tuple[Slot, ...]
+    #: the names of all of the spec's outputs, in its order; `outputs` are those asked for
+    every_output: tuple[str, ...]
     together: tuple[tuple[str, ...], ...]
     names: frozenset[str]
     #: the inputs' dims, once for each set of optional axes that a call may leave out; all of them present comes first
@@ -332,6 +334,7 @@ def interface(
         inputs=inputs,
         params=spec.params,
         outputs=results,
+        every_output=tuple(output.name for output in spec.outputs),
         together=spec.together,
         names=frozenset([*(item.name for item in spec.inputs), *(param.name for param in spec.params)]),
         variants=tuple(tuple(tuple(a for a in s.dims if a not in absent) for s in inputs) for absent in left_out),

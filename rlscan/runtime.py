@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlscan import binding, buffers, host, manual
+from rlscan import binding, buffers, host, manual, relaunch
 from rlscan.binding import Binding, Slot
 from rlscan.spec import BATCH, TIME, Spec
 
@@ -66,10 +66,14 @@ class Estimator:
         self._load = load
         self._choose = choose
         self._recompile = recompile
+        self._plans: relaunch.Plans = {}
         self._modules: dict[tuple[str, str], ModuleType] = {}
         asked = {slot.name: slot for slot in self._face.outputs}
         self._every_output = tuple(asked.get(output.name) for output in spec.outputs)
         self._result = manual.result_type(spec.name, tuple(asked))
+        # Calls look __call__ up on the class: each estimator has one of its own, with the front made for its spec.
+        call = relaunch.front(self._face, self._plans, self._result, Estimator.__call__)
+        self.__class__ = type(type(self).__name__, (type(self),), {"__call__": call, "__module__": __name__})
         self.__name__ = spec.name
         self.__doc__ = manual.documentation(spec, self._face)
         self.__signature__: inspect.Signature = manual.signature(self._face)
@@ -126,6 +130,7 @@ class Estimator:
         return self
 
     def __call__(self, /, *args: object, out: object = None, **given: Any) -> Any:
+        # What is called is the front of `relaunch`, made for this spec; this is the way that its misses take.
         face = self._face
         if args:
             raise TypeError(f"{face.name}: arguments go by name: {face.name}({face.inputs[0].name}=…, …)")
@@ -144,8 +149,10 @@ class Estimator:
         if not empty:
             launch = functools.partial(module.launch, face.layout == "tb")
             compute = dtype if dtype in ("int64", "float64") else "float32"
-            run = self._on_device if backend == "triton" else self._on_host
-            run(launch, bound, inputs, results, params, ranks, compute)
+            if backend == "triton":
+                self._on_device(launch, bound, inputs, results, params, ranks, compute, fresh=given_out is None)
+            else:
+                self._on_host(launch, bound, inputs, results, params, ranks, compute)
             if given_out and device:
                 # Written behind autograd's back: a graph that saved the buffer must notice, as after any in-place op.
                 torch.autograd.graph.increment_version([x for x in results if not x.is_inference()])
@@ -292,13 +299,15 @@ class Estimator:
 
     def _on_device(
         self,
-        launch: Callable[..., None],
+        launch: Callable[..., Any],
         bound: Binding,
         inputs: Sequence[Any],
         results: Sequence[Tensor],
         params: Sequence[Any],
         ranks: Sequence[int],
         compute: str,
+        *,
+        fresh: bool,
     ) -> None:
         """One Triton launch, on the tensors' device and its current stream, whatever the current device is."""
         face = self._face
@@ -321,7 +330,9 @@ class Estimator:
         ]
         elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
         with torch.cuda.device(device) if elsewhere else nullcontext():
-            launch(*read, *written, *spread)
+            launched = launch(*read, *written, *spread)
+        if fresh and device.type == "cuda":
+            relaunch.remember(self._plans, face, inputs, read, params, results, launched)
 
     def _on_host(
         self,

@@ -29,7 +29,7 @@ CHOICE: dict[str, dict[str, str]] = {
 RESERVED = (
     *("ACC", "INDEX", "ROWS", "BLOCK", "LANES", "UNIT", "B", "T", "number", "tl", "triton", "torch", "np", "numba", "math"),
     *("row", "lane", "live", "here", "here_ahead", "t_ahead", "slot", "block", "FULL", "MANY", "WARPS", "span", "total", "steps", "dtypes", "step", "env", "t", "i", "lo", "hi", "left", "right", "width", "count"),
-    *("combine", "kernel", "launch", "earlier", "larger", "smaller", "tanh", "strides", "widest", "out", "time_major", "lanes"),
+    *("combine", "kernel", "launch", "arguments", "earlier", "larger", "smaller", "tanh", "strides", "widest", "out", "time_major", "lanes"),
     *("compiled", "variant", "swap", "threads", "index", "rows", "range", "min", "max", "abs", "float", "int", "bool", "len"),
     *("print", "type", "Outputs", "annotations", "functools", "NamedTuple", "SPEC"),
 )

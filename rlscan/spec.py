@@ -39,8 +39,10 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
 }
 REDUCTIONS = ("sum", "max", "min", "logsumexp")
 
-#: Words that mean something in the language and so cannot name an input, a param, a let, a carry or an output.
-RESERVED = frozenset({"t", "B", "T", "inf", "true", "false", "and", "or", "not", "first", "second", *FUNCTIONS})
+#: Words that mean something in the language, or in a call, and so cannot name an input, param, let, carry or output.
+RESERVED = frozenset(
+    {"t", "B", "T", "inf", "true", "false", "and", "or", "not", "first", "second", "out", "cu_seqlens", *FUNCTIONS}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,8 @@ def widest(*tensors):
     return max(spans)
 
 
-def launch(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
-    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+def arguments(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
+    """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     b, t = (1, 0) if time_major else (0, 1)
     out = returns
     B, T = out.shape[b], out.shape[t]
@@ -151,7 +151,7 @@ def launch(time_major, rewards, terminated, truncated, final_values, last_value,
     WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
     span = widest(rewards, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    kernel[(triton.cdiv(total, LANES),)](
+    values = (
         rewards,
         terminated,
         truncated,
@@ -169,12 +169,21 @@ def launch(time_major, rewards, terminated, truncated, final_values, last_value,
         *strides(gamma, b, t),
         B,
         T,
-        ACC=ACC,
-        INDEX=INDEX,
-        LANES=LANES,
-        BLOCK=BLOCK,
-        FULL=T == BLOCK,
-        MANY=T > BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=True,
+        ACC,
+        INDEX,
+        LANES,
+        BLOCK,
+        T == BLOCK,  # FULL
+        T > BLOCK,  # MANY
     )
+    return triton.cdiv(total, LANES), values, WARPS
+
+
+def launch(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
+    """
+    programs, values, warps = arguments(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma)
+    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, values

@@ -142,8 +142,8 @@ def widest(*tensors):
     return max(spans)
 
 
-def launch(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
-    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
+    """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     b, t = (1, 0) if time_major else (0, 1)
     out = traces
     B, T = out.shape[b], out.shape[t]
@@ -157,7 +157,7 @@ def launch(time_major, features, terminated, truncated, initial_trace, traces, g
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    kernel[(triton.cdiv(total, LANES),)](
+    values = (
         features,
         terminated,
         truncated,
@@ -177,12 +177,21 @@ def launch(time_major, features, terminated, truncated, initial_trace, traces, g
         B,
         T,
         F,
-        ACC=ACC,
-        INDEX=INDEX,
-        LANES=LANES,
-        BLOCK=BLOCK,
-        FULL=T == BLOCK,
-        MANY=T > BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=True,
+        ACC,
+        INDEX,
+        LANES,
+        BLOCK,
+        T == BLOCK,  # FULL
+        T > BLOCK,  # MANY
     )
+    return triton.cdiv(total, LANES), values, WARPS
+
+
+def launch(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
+    """
+    programs, values, warps = arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam)
+    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, values

@@ -251,8 +251,8 @@ def widest(*tensors):
     return max(spans)
 
 
-def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
-    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
+    """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     b, t = (1, 0) if time_major else (0, 1)
     out = next(x for x in (targets, advantages) if x is not None)
     B, T = out.shape[b], out.shape[t]
@@ -266,7 +266,7 @@ def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards,
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    kernel[(triton.cdiv(total, LANES),)](
+    values = (
         q_values,
         target_probs,
         behavior_probs,
@@ -306,12 +306,21 @@ def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards,
         B,
         T,
         A,
-        ACC=ACC,
-        INDEX=INDEX,
-        LANES=LANES,
-        BLOCK=BLOCK,
-        FULL=T == BLOCK,
-        MANY=T > BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=True,
+        ACC,
+        INDEX,
+        LANES,
+        BLOCK,
+        T == BLOCK,  # FULL
+        T > BLOCK,  # MANY
     )
+    return triton.cdiv(total, LANES), values, WARPS
+
+
+def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
+    """
+    programs, values, warps = arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar)
+    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, values

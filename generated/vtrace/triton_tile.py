@@ -237,8 +237,8 @@ def widest(*tensors):
     return max(spans)
 
 
-def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
-    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params."""
+def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
+    """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     b, t = (1, 0) if time_major else (0, 1)
     out = next(x for x in (vs, pg_advantages) if x is not None)
     B, T = out.shape[b], out.shape[t]
@@ -251,7 +251,7 @@ def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, te
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    kernel[(triton.cdiv(total, LANES),)](
+    values = (
         target_log_probs,
         behavior_log_probs,
         rewards,
@@ -289,12 +289,21 @@ def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, te
         *strides(pg_rho_bar, b, t),
         B,
         T,
-        ACC=ACC,
-        INDEX=INDEX,
-        LANES=LANES,
-        BLOCK=BLOCK,
-        FULL=T == BLOCK,
-        MANY=T > BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=True,
+        ACC,
+        INDEX,
+        LANES,
+        BLOCK,
+        T == BLOCK,  # FULL
+        T > BLOCK,  # MANY
     )
+    return triton.cdiv(total, LANES), values, WARPS
+
+
+def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
+    """Run the kernel: inputs (None where an optional one is absent), outputs (None where not wanted), params.
+
+    Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
+    """
+    programs, values, warps = arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar)
+    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, values

@@ -1,0 +1,270 @@
+"""The command line. Each command is one call of the compiler; what it refuses is printed as it is, with exit code 1."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+import rlscan
+from rlscan import compiler, store
+
+app = typer.Typer(
+    name="rlscan",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Compile small YAML specs of credit-assignment recurrences (GAE, V-trace, Retrace, TD(λ) and your own) into fused "
+        "kernels that you can read.\n\nA SPEC is a path to a YAML file, or the name of one that rlscan ships: try "
+        "[bold]rlscan explain gae[/bold]."
+    ),
+)
+
+SpecArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPEC", help="A YAML file, or the name of a spec that rlscan ships, such as gae.", show_default=False
+    ),
+]
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """A spec that is refused or a file that is missing is the user's to mend: the message alone, and exit code 1."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        # As it is: its carets stand under what they point at only where no line is wrapped.
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rlscan {rlscan.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PNG", dir_okay=False, help="Where to draw the episode.")
+    ] = Path("rlscan-demo.png"),
+    seed: Annotated[int, typer.Option(min=0, help="Seeds the environments and the controller.")] = 0,
+) -> None:
+    """Record CartPole, compute and check its advantages, time them, and draw an episode.
+
+    Real rollouts under a time limit, a small value function fitted on them, GAE on the best backend that this machine has,
+    checked against a float64 oracle and timed against the loop that people write by hand.
+    """
+    for needed in ("gymnasium", "matplotlib"):
+        try:
+            import_module(needed)
+        except ImportError:
+            typer.echo(f'rlscan demo needs {needed}: pip install "rlscan[demo]" (in a checkout: ".[demo]")', err=True)
+            raise typer.Exit(1) from None
+    from rlscan.demo import run
+
+    with _refusals():
+        found = run(out, seed)
+    if not found.agrees:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(spec: SpecArgument) -> None:
+    """Prove the laws of a spec and list them.
+
+    Associativity, identity and reset of the operator that is scanned, and that no episode reads another's data. A spec
+    that is not well is refused with the place in the file, and what to write instead.
+    """
+    with _refusals():
+        typer.echo(str(compiler.check(spec)))
+
+
+@app.command()
+def explain(
+    spec: SpecArgument,
+    latex: Annotated[bool, typer.Option("--latex", help="As LaTeX, for a paper.")] = False,
+) -> None:
+    """Print a spec as mathematics: recurrence, coefficients, edges, outputs, laws."""
+    with _refusals():
+        typer.echo(compiler.explain(spec, latex=latex))
+
+
+@app.command()
+def show(
+    spec: SpecArgument,
+    backend: Annotated[
+        str, typer.Option("--backend", "-b", metavar="triton|cpu|numpy", help="Whose kernel.")
+    ] = "triton",
+    schedule: Annotated[
+        str | None,
+        typer.Option("--schedule", "-s", metavar="NAME", help="Which of its kernels; the one for [B, T] by default."),
+    ] = None,
+) -> None:
+    """Print the kernel that a spec is compiled into: a Python module that works by itself, without rlscan."""
+    with _refusals():
+        text = compiler.show(spec, backend, schedule)
+    if sys.stdout.isatty():
+        # Highlighted, but neither cropped nor wrapped: it is to be copied.
+        Console().print(Syntax("", "python", background_color="default").highlight(text), soft_wrap=True, end="")
+    else:
+        typer.echo(text, nl=False)
+
+
+@app.command()
+def build(
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; list the files that differ and exit with 1 if there are any."),
+    ] = False,
+) -> None:
+    """Make generated/ anew from specs/ and templates/ (for work on rlscan itself)."""
+    with _refusals():
+        differing = compiler.build(check=check)
+    for file in differing:
+        typer.echo(f"{'stale' if check else 'written'}: generated/{file}")
+    if check and differing:
+        typer.echo("run `rlscan build` and review the difference", err=True)
+        raise typer.Exit(1)
+    if not differing:
+        typer.echo("generated/ is what specs/ and templates/ give")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `doctor`. state: "ok", "note" (works, with less) or "broken"."""
+
+    what: str
+    state: str
+    text: str
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has for rlscan, and what is missing.
+
+    Exits with 1 if something that rlscan cannot do without is missing or broken.
+    """
+    colors = {"ok": "green", "note": "yellow", "broken": "red"}
+    table = Table(title=f"rlscan {rlscan.__version__}", title_justify="left")
+    table.add_column("what")
+    table.add_column("state")
+    table.add_column("found", overflow="fold")
+    findings = [finding for examine in _EXAMINATIONS for finding in _examined(examine)]
+    for finding in findings:
+        state = f"[{colors[finding.state]}]{finding.state}[/]"
+        table.add_row(finding.what, state, escape(finding.text))
+    Console().print(table)
+    if any(finding.state == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _examined(examine: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """An examination's findings; a failure of any kind is one too."""
+    findings: list[Finding] = []
+    try:
+        findings.extend(examine())
+    except Exception as error:  # a broken installation fails in its own ways, and a doctor must tell of them
+        name = examine.__name__.strip("_").replace("_", " ")
+        findings.append(Finding(name, "broken", f"{type(error).__name__}: {error}"))
+    return findings
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("Python", "ok", f"{platform.python_version()} on {platform.platform(terse=True)}")
+
+
+def _libraries() -> Iterator[Finding]:
+    for name in ("torch", "sympy", "numpy"):
+        found = _library(name)
+        if isinstance(found, Exception):
+            yield Finding(name, "broken", f"cannot be imported: {found}")
+        else:
+            yield Finding(name, "ok", found.__version__)
+    numba = _library("numba")
+    if isinstance(numba, Exception):
+        yield Finding("numba", "note", f"cannot be imported, so NumPy loops take over on CPUs: {numba}")
+    else:
+        yield Finding("numba", "ok", f"{numba.__version__}: compiled loops on CPUs")
+    triton = _library("triton")
+    if isinstance(triton, Exception):
+        yield Finding("triton", "note", f"cannot be imported, so nothing runs on GPUs: {triton}")
+    else:
+        yield Finding("triton", "ok", triton.__version__)
+
+
+def _library(name: str) -> Any:
+    """The module, or what went wrong with it."""
+    try:
+        return import_module(name)
+    except Exception as error:
+        return error
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    yield Finding("CPU", "ok", f"{torch.get_num_threads()} threads")
+    if not torch.cuda.is_available():
+        built = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is a CPU build"
+        yield Finding("GPU", "note", f"none that torch can use ({built}): tensors on the CPU take the cpu backend")
+        return
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        kind = f"compute capability {about.major}.{about.minor}, {about.total_memory / 2**30:.0f} GiB"
+        yield Finding(f"GPU {index}", "ok", f"{about.name}, {kind}")
+
+
+def _cache() -> Iterator[Finding]:
+    folder, writable = store.cache_state()
+    if writable:
+        yield Finding("cache", "ok", f"{folder}")
+    else:
+        where = f"{folder} cannot be written" if folder else "there is no home folder"
+        text = f"{where}: each process compiles a spec of your own anew (RLSCAN_CACHE_DIR names another folder)"
+        yield Finding("cache", "note", text)
+
+
+def _generated() -> Iterator[Finding]:
+    differing = compiler.build(check=True)
+    if differing:
+        yield Finding("generated", "broken", f"{len(differing)} kernels are not what the specs give: `rlscan build`")
+    else:
+        yield Finding("generated", "ok", f"the kernels of {len(store.builtins())} specs are fresh")
+
+
+_EXAMINATIONS = (_python, _libraries, _devices, _cache, _generated)
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that cannot show γ shows a question mark instead of a traceback.
+            stream.reconfigure(errors="replace")
+    app()
