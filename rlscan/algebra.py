@@ -229,7 +229,9 @@ def _normal(expr: Expr, nonnegative: frozenset[str]) -> Lattice:
         if isinstance(node, Var):
             return single(symbol(node.name))
         if isinstance(node, Const):
-            return single(sympy.sympify(node.value) if abs(node.value) == float("inf") else sympy.Rational(str(node.value)))
+            return single(
+                sympy.sympify(node.value) if abs(node.value) == float("inf") else sympy.Rational(str(node.value))
+            )
         if not isinstance(node, Call) or kind_of(node) == "flag":
             # What sympy need not know the inside of: a lifted input or function is a symbol of its own.
             return single(symbol(repr(node)))

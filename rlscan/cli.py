@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from rich.table import Table
 
 import rlscan
 from rlscan import compiler, store
+from rlscan.demo import run as run_demo
 
 app = typer.Typer(
     name="rlscan",
@@ -28,18 +30,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Compile small YAML specs of credit-assignment recurrences (GAE, V-trace, Retrace, TD(λ) and your own) into fused "
-        "kernels that you can read.\n\nA SPEC is a path to a YAML file, or the name of one that rlscan ships: try "
-        "[bold]rlscan explain gae[/bold]."
+        "Compile small YAML specs of credit-assignment recurrences (GAE, V-trace, Retrace, TD(λ) and your own) into "
+        "fused kernels that you can read.\n\nA SPEC is a path to a YAML file, or the name of one that rlscan ships: "
+        "try [bold]rlscan explain gae[/bold]."
     ),
 )
 
-SpecArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPEC", help="A YAML file, or the name of a spec that rlscan ships, such as gae.", show_default=False
-    ),
-]
+_SPEC = typer.Argument(
+    metavar="SPEC", help="A YAML file, or the name of a spec that rlscan ships, such as gae.", show_default=False
+)
+SpecArgument = Annotated[str, _SPEC]
 
 
 @contextmanager
@@ -77,20 +77,18 @@ def demo(
 ) -> None:
     """Record CartPole, compute and check its advantages, time them, and draw an episode.
 
-    Real rollouts under a time limit, a small value function fitted on them, GAE on the best backend that this machine has,
-    checked against a float64 oracle and timed against the loop that people write by hand.
+    Real rollouts under a time limit, a small value function fitted on them, GAE on the best backend that this machine
+    has, checked against a float64 oracle and timed against the loop that people write by hand.
     """
-    for needed in ("gymnasium", "matplotlib"):
-        try:
-            import_module(needed)
-        except ImportError:
-            typer.echo(f'rlscan demo needs {needed}: pip install "rlscan[demo]" (in a checkout: ".[demo]")', err=True)
-            raise typer.Exit(1) from None
-    from rlscan.demo import run
-
-    with _refusals():
-        found = run(out, seed)
-    if not found.agrees:
+    missing = [name for name in ("gymnasium", "matplotlib") if find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        typer.echo(f'rlscan demo needs {names}: pip install "rlscan[demo]" (in a checkout: ".[demo]")', err=True)
+        raise typer.Exit(1)
+    if not out.absolute().parent.is_dir():
+        typer.echo(f"there is no folder {out.absolute().parent} to draw in", err=True)
+        raise typer.Exit(1)
+    if not run_demo(out, seed).agrees:
         raise typer.Exit(1)
 
 
@@ -102,7 +100,8 @@ def check(spec: SpecArgument) -> None:
     that is not well is refused with the place in the file, and what to write instead.
     """
     with _refusals():
-        typer.echo(str(compiler.check(spec)))
+        report = str(compiler.check(spec))
+    typer.echo(report)
 
 
 @app.command()
@@ -112,7 +111,8 @@ def explain(
 ) -> None:
     """Print a spec as mathematics: recurrence, coefficients, edges, outputs, laws."""
     with _refusals():
-        typer.echo(compiler.explain(spec, latex=latex))
+        page = compiler.explain(spec, latex=latex)
+    typer.echo(page)
 
 
 @app.command()
@@ -140,7 +140,7 @@ def show(
 def build(
     check: Annotated[
         bool,
-        typer.Option("--check", help="Write nothing; list the files that differ and exit with 1 if there are any."),
+        typer.Option("--check", help="Write nothing; list the files that differ, and exit with 1 if any do."),
     ] = False,
 ) -> None:
     """Make generated/ anew from specs/ and templates/ (for work on rlscan itself)."""

@@ -66,14 +66,17 @@ def compile_text(text: str, name: str, layout: str, backend: str | None, outputs
     if outputs is not None and not outputs:
         raise ValueError("outputs must name at least one output")
     parsed = parse(text, name)
+    # lift is quick and needs no sympy; a spec that it refuses gets no further.
+    with located(parsed.source):
+        scan = lift(parsed)
     return Estimator(
         parsed,
         layout=layout,
         backend=backend,
         outputs=outputs,
-        dims=_dims(parsed),
+        dims={output.name: ("B", "T", *output.axes) for output in scan.outputs},
         load=partial(generated, parsed),
-        choose=choose,
+        choose=partial(choose, scan.lane_axes),
         recompile=compile_text,
     )
 
@@ -142,13 +145,6 @@ def scanned(text: str, name: str) -> Scan:
 def source(text: str, name: str, backend: str, kind: str) -> str:
     """The module's text."""
     return emit(plan(scanned(text, name), kind), backend, store.templates())
-
-
-def _dims(spec: Spec) -> dict[str, tuple[str, ...]]:
-    """Each output's dims, batch first. lift knows them; it is quick, and a spec that it refuses gets no further."""
-    with located(spec.source):
-        scan = lift(spec)
-    return {output.name: ("B", "T", *output.axes) for output in scan.outputs}
 
 
 def generated(spec: Spec, backend: str, kind: str) -> ModuleType:

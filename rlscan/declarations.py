@@ -17,6 +17,9 @@ from rlscan.spec import BATCH, RESERVED, TIME, Input, Kind, Param
 MAX_NAME = 40
 
 KINDS: dict[str, Kind] = {"f": "float", "flag": "flag", "int": "int", "num": "num"}
+#: keyword arguments of an estimator's call that are not the spec's
+CALL_WORDS = frozenset({"out", "self", "cu_seqlens"})
+_ELSEWHERE = {"float": "f", "float32": "f", "real": "f", "bool": "flag", "boolean": "flag", "integer": "int"}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _AXIS = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -37,8 +40,15 @@ def name_of(key: Scalar) -> str:
     return text
 
 
+def _argument_name(key: Scalar) -> str:
+    """The name of an input or a param: a keyword argument of the estimator's call."""
+    if key.text in CALL_WORDS:
+        raise SpecError("RLS110", f"`{key.text}` means something in a call", key.span, "choose another name")
+    return name_of(key)
+
+
 def input_of(key: Scalar, value: Node) -> Input:
-    name = name_of(key)
+    name = _argument_name(key)
     scalar = as_scalar(value, f"the type of `{name}`")
     found = _TYPE.fullmatch(scalar.text)
     if not found:
@@ -48,7 +58,8 @@ def input_of(key: Scalar, value: Node) -> Input:
         )
     word = found["kind"]
     if word not in KINDS:
-        help = near(word, list(KINDS)) or _TYPE_HELP
+        meant = _ELSEWHERE.get(word.lower())
+        help = f"did you mean `{meant}`?" if meant else near(word, list(KINDS)) or _TYPE_HELP
         raise SpecError("RLS108", f"there is no type {shown(word)}", scalar.at(*found.span("kind")), help)
     dims, optional = _dims(scalar, found)
     default = None
@@ -112,7 +123,7 @@ def _literal(text: str, span: Span) -> int | float | None:
 
 
 def param_of(key: Scalar, value: Node) -> Param:
-    name = name_of(key)
+    name = _argument_name(key)
     if not isinstance(value, Scalar):
         help = "write `in [0, 1]`, with a default before it if it has one"
         raise SpecError("RLS109", f"the param `{name}` is not one value", value.span, help)

@@ -122,9 +122,7 @@ class SpecError(ValueError):
         return (_restore, (self.code, self.message, self.span, self.help, self.source))
 
 
-def _restore(
-    code: str, message: str, span: Span | None, help: str | None, source: SourceText | None
-) -> SpecError:
+def _restore(code: str, message: str, span: Span | None, help: str | None, source: SourceText | None) -> SpecError:
     error = SpecError(code, message, span, help)
     error.source = source
     return error

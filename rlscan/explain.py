@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlscan import latex
 from rlscan.ir import Scan, Stage
 from rlscan.spec import Input, Param
-from rlscan.words import at, equation_lines, symbol, text
+from rlscan.words import equation_lines, symbol, text
 
 _OPERATORS = {
     "affine": "s ↦ A·s + b",
@@ -29,8 +29,7 @@ def _page(scan: Scan) -> str:
     lines += _section("Parameters", [_param_line(param) for param in scan.params])
     lines += _section("Definitions", equation_lines(scan, "lets"))
     for stage in scan.stages:
-        near = at(stage.toward)
-        lines += _section(f"Recurrence, {stage.direction} in time", [*equation_lines(scan, "stages"), *_step(stage, near)])
+        lines += _section(f"Recurrence, {stage.direction} in time", [*equation_lines(scan, "stages"), *_step(stage)])
     lines += _section("Beyond the window", equation_lines(scan, "edges"))
     lines += _section("Outputs", equation_lines(scan, "outputs"))
     width = max((len(law.name) for law in scan.laws), default=0)
@@ -42,7 +41,7 @@ def _section(title: str, body: list[str] | tuple[str, ...]) -> list[str]:
     return ["", title, *(f"    {line}".rstrip() for line in body)] if body else []
 
 
-def _step(stage: Stage, near: str) -> list[str]:
+def _step(stage: Stage) -> list[str]:
     """A step's elements as they are scanned, its selects included."""
     lines = ["", f"a step is {_OPERATORS[stage.operator.name]}, with"]
     values = zip(stage.operator.elements, stage.step, strict=True)
@@ -63,7 +62,9 @@ def _input_line(item: Input) -> str:
 def _param_line(param: Param) -> str:
     default = "" if param.default is None else f" = {_number(param.default)}"
     bounded = param.lower != float("-inf") or param.upper != float("inf")
-    return f"{symbol(param.name)}{default}" + (f" in [{_number(param.lower)}, {_number(param.upper)}]" if bounded else "")
+    return f"{symbol(param.name)}{default}" + (
+        f" in [{_number(param.lower)}, {_number(param.upper)}]" if bounded else ""
+    )
 
 
 def _number(value: float | int | bool) -> str:

@@ -91,7 +91,7 @@ def expression(scalar: Scalar, *, pairs: bool = False) -> Expression:
     """
     text = scalar.text
     if len(text) > MAX_TEXT:
-        raise SpecError("RLS207", f"an expression may have {MAX_TEXT} characters", scalar.span, _SPLIT)
+        raise SpecError("RLS207", f"an expression may have at most {MAX_TEXT} characters", scalar.span, _SPLIT)
     _check_words(scalar)
     try:
         tree = ast.parse(text, mode="eval").body
@@ -131,6 +131,8 @@ def _check_words(scalar: Scalar) -> None:
         _check_allowed(scalar, token)
         if complete and (token.kind in ("number", "name") and text not in _BINARY):
             raise error("RLS201", f"an operator is missing before {shown(text)}", token, "write `*` for a product")
+        if text in ("*", "**") and previous and previous.text in ("(", ","):
+            raise error("RLS202", "arguments cannot be unpacked", token, "write each argument out")
         if not complete and (text in _BINARY - {"+", "-"} or text in _CLOSES or text in (",", ".")):
             empty_call = text in _CLOSES and previous is not None and previous.text == "("
             if not empty_call:
@@ -185,13 +187,13 @@ def number(text: str, span: Span) -> int | float:
             raise SpecError("RLS201", f"{shown(text)} is not a number", span, "write it without leading zeros")
         if len(text) > 16 or int(text) > MAX_INT:
             raise SpecError(
-                "RLS206", f"{shown(text)} is too large", span, "an integer may be 2**53; write a float, as 1e20"
+                "RLS206", f"{shown(text)} is too large", span, "an integer may be at most 2**53; write a float, as 1e20"
             )
         return int(text)
     value = float(text)
     if value > MAX_FLOAT:
         raise SpecError(
-            "RLS206", f"{shown(text)} is too large", span, "a number may be 1e30; infinity is written `inf`"
+            "RLS206", f"{shown(text)} is too large", span, "a number may be at most 1e30; infinity is written `inf`"
         )
     if value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
         raise SpecError("RLS206", f"{shown(text)} is too small: it would be zero", span, "write 0 if zero is meant")
@@ -209,7 +211,7 @@ def _check_size(scalar: Scalar, tree: ast.expr) -> None:
         count, depth = count + len(level), depth + 1
         if count > MAX_NODES or depth > MAX_DEPTH:
             limit = f"{MAX_NODES} parts" if count > MAX_NODES else f"{MAX_DEPTH} levels"
-            raise SpecError("RLS207", f"an expression may have {limit}", scalar.span, _SPLIT)
+            raise SpecError("RLS207", f"an expression may have at most {limit}", scalar.span, _SPLIT)
         level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
 
 
@@ -293,11 +295,10 @@ class _Check:
         over_axis = name in REDUCTIONS and bool(args) and isinstance(args[0], ast.Name) and args[0].id[:1].isupper()
         most = 2 if over_axis else most
         if not fewest <= len(args) <= most:
-            wanted = str(fewest) if fewest == most else f"{fewest} to {most}"
+            wanted = f"{fewest} to {most} arguments" if fewest != most else _arguments(fewest)
             over = " over an axis" if over_axis else ""
-            raise self.error(
-                "RLS204", f"`{name}`{over} takes {wanted} arguments, and {len(args)} are given", node, _USE[name]
-            )
+            given = f"{len(args)} {'is' if len(args) == 1 else 'are'} given"
+            raise self.error("RLS204", f"`{name}`{over} takes {wanted}, and {given}", node, _USE[name])
         if name in ("sum", "logsumexp") and not over_axis:
             raise self.error("RLS202", f"the first argument of `{name}` is an axis", args[0], _USE[name])
         for arg in args[over_axis:]:
@@ -336,6 +337,10 @@ class _Check:
             raise self.error(
                 "RLS202", "an element is read of `first` or of `second`", node, "write `first.x` or `second.x`"
             )
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'s' if count > 1 else ''}"
 
 
 _USE = {

@@ -1,4 +1,4 @@
-"""Episode isolation: where an episode ends, nothing of the other side is read. Proved per spec, or refused with the guard to write.
+"""Episode isolation: where an episode ends, nothing of the other side is read. Proved, or refused with the guard to write.
 
 Let R be the reset. Of a backward scan, R at step t separates t from t+1; of a forward one, t−1 from t. A read of `x[t+k]`
 crosses every boundary between t and t+k. For each, assume R there, case by case over the flags in it, resolve every `where`

@@ -37,7 +37,9 @@ def page(scan: Scan) -> str:
         rows += [rf"{name(edge.name, '-1')} &= {text(edge.before)}"] if edge.before else []
     rows += [rf"{name(o.name, 't')} &= {text(o.value)}" for o in scan.outputs]
     body = " \\\\\n".join(f"  {row}" for row in rows)
-    return f"% {scan.title or scan.name}{f' ({scan.cite})' if scan.cite else ''}\n\\begin{{align}}\n{body}\n\\end{{align}}"
+    return (
+        f"% {scan.title or scan.name}{f' ({scan.cite})' if scan.cite else ''}\n\\begin{{align}}\n{body}\n\\end{{align}}"
+    )
 
 
 def _stage(stage: Stage) -> list[str]:
@@ -55,7 +57,8 @@ def _stage(stage: Stage) -> list[str]:
             for other in stage.carries:
                 made = made.replace(name(f"{other.name}_in"), name(other.name, near))
         if stage.reset is not None:
-            made = rf"\begin{{cases}} {made} & \text{{within an episode}} \\ \text{{the same without }} {name(carry.name, near)} & \text{{if }} {text(stage.reset)} \end{{cases}}"
+            dropped = rf"\text{{the same without }} {name(carry.name, near)} & \text{{if }} {text(stage.reset)}"
+            made = rf"\begin{{cases}} {made} & \text{{within an episode}} \\ {dropped} \end{{cases}}"
         if stage.keep is not None:
             made += rf" \quad ({name(carry.name, near)} \text{{ where }} {text(stage.keep)})"
         rows += [rf"{name(carry.name, 't')} &= {made}", rf"{name(carry.name, beyond)} &= {text(carry.start)}"]
@@ -101,7 +104,10 @@ def _render(expr: Expr) -> tuple[str, int]:
         return f"{text(args[0], 9)}^{{{text(args[1])}}}", 8
     if fn == "where":
         condition, x, y = args
-        return rf"\begin{{cases}} {text(x)} & \text{{if }} {text(condition)} \\ {text(y)} & \text{{otherwise}} \end{{cases}}", 9
+        return (
+            rf"\begin{{cases}} {text(x)} & \text{{if }} {text(condition)} \\ {text(y)} & \text{{otherwise}} \end{{cases}}",
+            9,
+        )
     return _function(expr)
 
 

@@ -72,7 +72,9 @@ def _affine(stage: Stage) -> Law:
     for update, split, carry in zip(stage.update or (), after, stage.carries, strict=True):
         if not equal(update, split):
             raise SpecError("RLS405", f"could not prove that the update of `{carry.name}` is A·s + b", carry.span)
-    return Law("affine", f"the update of {', '.join(names)} is A·s + b", "update − A·s − b = 0, A and b free of the carry")
+    return Law(
+        "affine", f"the update of {', '.join(names)} is A·s + b", "update − A·s − b = 0, A and b free of the carry"
+    )
 
 
 class _Composition:
@@ -137,7 +139,9 @@ class _Composition:
             )
         return [Law("order", "a ≥ 0", "by the params' ranges and the functions' images")]
 
-    def _require(self, code: str, left_words: str, left: Iterable[Expr], right_words: str, right: Iterable[Expr]) -> None:
+    def _require(
+        self, code: str, left_words: str, left: Iterable[Expr], right_words: str, right: Iterable[Expr]
+    ) -> None:
         fact = "the identity is not one"
         if code == "RLS402":
             associates = left_words.startswith("combining")
@@ -174,11 +178,14 @@ def _reset(stage: Stage) -> Law:
         for node in walk(resolve(expr)):
             if isinstance(node, Var) and (node.name.endswith("_1") or node.name.endswith("_in")):
                 raise SpecError("RLS405", f"could not prove that a reset drops `{node.name}`", stage.reset_span)
-    return Law("reset", "where the reset holds, the carry is dropped", "by selects: no term of the other side is left, so no NaN or ∞")
+    return Law(
+        "reset",
+        "where the reset holds, the carry is dropped",
+        "by selects: no term of the other side is left, so no NaN or ∞",
+    )
 
 
 def _commutative(operator: Operator) -> Law:
     if commutative(operator):
         return Law("commutative", "y∘x = x∘y", "over the reals: reductions may reorder")
     return Law("not commutative", "y∘x ≠ x∘y in general", "only ordered scans are emitted")
-

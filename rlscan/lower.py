@@ -1,7 +1,7 @@
 """lower: Scan → Program. The straight-line statements of one step, the same for every schedule and backend.
 
-A kernel has three parts: the step's coefficients (`before`), one generic scan, and what the outputs make of it (`after`); `entry` is
-what does not change over time. A statement is a load, an assignment, a reduction over a named axis or the carry of a
+A kernel has three parts: the step's coefficients (`before`), one generic scan, and what the outputs make of it (`after`);
+`entry` is what does not change over time. A statement is a load, an assignment, a reduction over a named axis or the carry of a
 neighbouring step. Every quantity of the spec keeps its name: `delta`, `values_next` for values[t+1], `done_prev` for done[t-1].
 
 Lets and outputs read at an offset are computed anew at that offset: nothing is assumed about what a schedule can keep.
@@ -234,7 +234,11 @@ class _Lowering:
             return self._read(ref, shift, {})
         if ref.name in self.carry:
             return self._neighbour(ref.name, ref.offset + shift)
-        return self._definition(ref.name, ref.offset + shift, ref.offset) if ref.timed else self._definition(ref.name, shift)
+        return (
+            self._definition(ref.name, ref.offset + shift, ref.offset)
+            if ref.timed
+            else self._definition(ref.name, shift)
+        )
 
     def _definition(self, name: str, total: int, own: int = 0) -> Expr:
         made = self.scan.definition(name)
@@ -331,7 +335,9 @@ class _Lowering:
             peak = self._reduce(replace(node, op="max"), shift)
             # exp(x − peak) of an infinite peak would be NaN: sum exp(x) itself then.
             infinite = Call("eq", (Call("abs", (peak,), "number"), POS_INF), "flag")
-            safe = self._assign(f"{node.axis.lower()}_peak", where(infinite, ZERO, peak), node.span.line if node.span else None, ())
+            safe = self._assign(
+                f"{node.axis.lower()}_peak", where(infinite, ZERO, peak), node.span.line if node.span else None, ()
+            )
             inner = Call("exp", (sub(node.arg, safe),), "number")
             total = self._reduce(Reduce("sum", node.axis, inner, node.span), shift)
             return add(safe, Call("log", (total,), "number"))
@@ -352,7 +358,17 @@ class _Lowering:
         target = self.names.fresh(f"{node.op}_{node.axis.lower()}")
         start: dict[str, Expr] = {"sum": ZERO, "max": Const(float("-inf")), "min": POS_INF}
         line = node.span.line if node.span else None
-        loop = Loop(target, node.op, node.axis, index, start[node.op], tuple(body.statements), value, self.stack[0] is not self.entry, line)
+        loop = Loop(
+            target,
+            node.op,
+            node.axis,
+            index,
+            start[node.op],
+            tuple(body.statements),
+            value,
+            self.stack[0] is not self.entry,
+            line,
+        )
         self._block(tuple(a for a in self.index if _mentions_any(loop, self.index[a]))).statements.append(loop)
         self.memo[key] = Var(target)
         return self.memo[key]
@@ -474,4 +490,3 @@ def _mentions(expr: Expr, var: Expr) -> bool:
 
 def _mentions_any(loop: Loop, var: Expr) -> bool:
     return isinstance(var, Var) and var.name in _uses(loop)
-

@@ -82,7 +82,9 @@ def near(word: str, known: tuple[str, ...] | list[str]) -> str | None:
 def read(text: str) -> Node:
     """The one document of a spec file; RLS101, RLS103 or RLS106 where it is none, repeats a key or is too large."""
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise SpecError("RLS106", f"a spec may have {MAX_BYTES} bytes", Span(1, 1), "split it: one estimator, one file")
+        raise SpecError(
+            "RLS106", f"a spec may have at most {MAX_BYTES} bytes", Span(1, 1), "split it: one estimator, one file"
+        )
     reached = Span(1, 1)
     events: list[yaml.Event] = []
     depth = 0

@@ -95,7 +95,9 @@ def affine(carries: tuple[str, ...], pattern: Pattern) -> Operator:
         ]
         combine.append(_sum(terms))
     for i in range(size):
-        terms = [_select_mul(second(entry(carries, i, j)), first(offset(carries, j))) for j in range(size) if (i, j) in live]
+        terms = [
+            _select_mul(second(entry(carries, i, j)), first(offset(carries, j))) for j in range(size) if (i, j) in live
+        ]
         combine.append(add(_sum(terms), second(offset(carries, i))))
     identity = tuple(ONE if i == j else ZERO for i, j in live) + (ZERO,) * size
     apply = tuple(

@@ -129,7 +129,7 @@ def _line(keys: Keys, word: str) -> str:
     if scalar.null or not text:
         raise SpecError("RLS105", f"`{word}` is empty", key.span, "write a line of text, or remove it")
     if len(text) > MAX_TITLE:
-        raise SpecError("RLS106", f"`{word}` may have {MAX_TITLE} characters", scalar.span, "shorten it")
+        raise SpecError("RLS106", f"`{word}` may have at most {MAX_TITLE} characters", scalar.span, "shorten it")
     if not text.isprintable() or "\\" in text or '"""' in text:
         raise SpecError(
             "RLS105", f"`{word}` is not plain text", scalar.span, "leave out control characters, `\\` and triple quotes"
@@ -259,7 +259,7 @@ def _carries(key: Scalar, value: Node) -> tuple[Carry, ...]:
     if len(items) > MAX_CARRIES:
         raise SpecError(
             "RLS106",
-            f"a scan may have {MAX_CARRIES} carries",
+            f"a scan may have at most {MAX_CARRIES} carries",
             items[MAX_CARRIES][0].span,
             "split it into several `scans`",
         )
@@ -284,7 +284,10 @@ def _custom(key: Scalar, value: Node, carry: str) -> Operator:
         if word == "elements":
             if len(items) > MAX_ELEMENTS:
                 raise SpecError(
-                    "RLS106", f"an operator may have {MAX_ELEMENTS} elements", items[MAX_ELEMENTS][0].span, "use fewer"
+                    "RLS106",
+                    f"an operator may have at most {MAX_ELEMENTS} elements",
+                    items[MAX_ELEMENTS][0].span,
+                    "use fewer",
                 )
             for name, _ in items:
                 if name.text == carry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlscan.ir import Call, Const, Expr, Ref, Reduce, Scan
+from rlscan.ir import Call, Const, Expr, Reduce, Ref, Scan
 
 _IMAGES_NONNEGATIVE = {"exp", "sqrt", "abs", "sigmoid"}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from rlscan.ir import Scan
 from rlscan.lower import Program, lower
@@ -27,10 +28,81 @@ CHOICE: dict[str, dict[str, str]] = {
 
 #: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.
 RESERVED = (
-    *("ACC", "INDEX", "ROWS", "BLOCK", "LANES", "UNIT", "B", "T", "number", "tl", "triton", "torch", "np", "numba", "math"),
-    *("row", "lane", "live", "here", "here_ahead", "t_ahead", "slot", "block", "FULL", "MANY", "WARPS", "span", "total", "steps", "dtypes", "step", "env", "t", "i", "lo", "hi", "left", "right", "width", "count"),
-    *("combine", "kernel", "launch", "arguments", "earlier", "larger", "smaller", "tanh", "strides", "widest", "out", "time_major", "lanes"),
-    *("compiled", "variant", "swap", "threads", "index", "rows", "range", "min", "max", "abs", "float", "int", "bool", "len"),
+    *(
+        "ACC",
+        "INDEX",
+        "ROWS",
+        "BLOCK",
+        "LANES",
+        "UNIT",
+        "B",
+        "T",
+        "number",
+        "tl",
+        "triton",
+        "torch",
+        "np",
+        "numba",
+        "math",
+    ),
+    *(
+        "row",
+        "lane",
+        "live",
+        "here",
+        "here_ahead",
+        "t_ahead",
+        "slot",
+        "block",
+        "FULL",
+        "MANY",
+        "WARPS",
+        "span",
+        "total",
+        "steps",
+        "dtypes",
+        "step",
+        "env",
+        "t",
+        "i",
+        "lo",
+        "hi",
+        "left",
+        "right",
+        "width",
+        "count",
+    ),
+    *(
+        "combine",
+        "kernel",
+        "launch",
+        "arguments",
+        "earlier",
+        "larger",
+        "smaller",
+        "tanh",
+        "strides",
+        "widest",
+        "out",
+        "time_major",
+        "lanes",
+    ),
+    *(
+        "compiled",
+        "variant",
+        "swap",
+        "threads",
+        "index",
+        "rows",
+        "range",
+        "min",
+        "max",
+        "abs",
+        "float",
+        "int",
+        "bool",
+        "len",
+    ),
     *("print", "type", "Outputs", "annotations", "functools", "NamedTuple", "SPEC"),
 )
 
@@ -60,9 +132,14 @@ def size_name(axis: str) -> str:
     return f"{axis}_" if axis in RESERVED else axis
 
 
-def choose(*, backend: str, layout: str, sizes: Mapping[str, int]) -> str:
-    """The schedule that serves a call; sizes are those of B, T and the named axes."""
-    return CHOICE[backend][layout]
+def choose(lane_axes: tuple[str, ...], *, backend: str, layout: str, sizes: Mapping[str, int]) -> str:
+    """The schedule that serves a call; sizes are those of B, T and the named axes.
+
+    Where a step has several lanes (features), they are what is contiguous in memory, and time lies across them in
+    either layout.
+    """
+    lanes = prod(sizes.get(axis, 1) for axis in lane_axes)
+    return CHOICE[backend]["tb" if lanes > 1 else layout]
 
 
 def plan(scan: Scan, kind: str) -> Schedule:

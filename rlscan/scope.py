@@ -110,7 +110,7 @@ class Scope:
         if any(output.name == name for output in self.spec.outputs):
             expr = lifter.as_number(expr, written.value.tree)
         self._open.pop()
-        made = Definition(name, expr, kind_of(expr), axes_of(expr), _timed(expr, self), written.span)
+        made = Definition(name, expr, kind_of(expr), axes_of(expr), _timed(expr), written.span)
         self._done[name] = made
         return made
 
@@ -193,7 +193,7 @@ class Scope:
             raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, hint)
 
 
-def _timed(expr: Expr, scope: Scope) -> bool:
+def _timed(expr: Expr) -> bool:
     return any(isinstance(node, Ref) and node.timed for node in walk(expr))
 
 
@@ -228,7 +228,10 @@ class _Lifter:
     def as_number(self, expr: Expr, node: ast.AST) -> Expr:
         if kind_of(expr) == "flag":
             raise self.error(
-                "RLS306", "a flag is used as a number", node, "say what it selects: where(flag, 1, 0), or where(flag, x, y)"
+                "RLS306",
+                "a flag is used as a number",
+                node,
+                "say what it selects: where(flag, 1, 0), or where(flag, x, y)",
             )
         if kind_of(expr) == "int":
             return Call("number", (expr,), "number", self.written.at(node))
@@ -296,16 +299,17 @@ class _Lifter:
                 return Call("where", (condition, x, y), "flag", span)
             if kind_of(x) == kind_of(y) == "int":
                 return Call("where", (condition, x, y), "int", span)
-            return Call(
-                "where", (condition, self.as_number(x, args[1]), self.as_number(y, args[2])), "number", span
-            )
+            return Call("where", (condition, self.as_number(x, args[1]), self.as_number(y, args[2])), "number", span)
         return Call(function, tuple(map(self.number, args)), "number", span)
 
     def reduce(self, node: ast.expr, op: str, axis: str, arg: ast.expr) -> Expr:
         value = self.number(arg)
         if axis not in self.scope.axes:
             raise self.error(
-                "RLS307", f"no input has an axis {axis}", node, did_you_mean(axis, self.scope.axes) or "axes are named in the inputs' types"
+                "RLS307",
+                f"no input has an axis {axis}",
+                node,
+                did_you_mean(axis, self.scope.axes) or "axes are named in the inputs' types",
             )
         if axis not in axes_of(value):
             raise self.error(
@@ -377,13 +381,17 @@ class _Lifter:
             "RLS301",
             f"`{node.id}` is not defined here",
             node,
-            f"an operator's expressions may read {', '.join(f'`{k}`' for k in known)}" if known else "only constants stand here",
+            f"an operator's expressions may read {', '.join(f'`{k}`' for k in known)}"
+            if known
+            else "only constants stand here",
         )
 
     def indexed(self, node: ast.expr, name: str, offset: int) -> Expr:
         span = self.written.at(node)
         if self.local is not None:
-            raise self.error("RLS303", "an operator's expressions have no time", node, "give the step's value as an element")
+            raise self.error(
+                "RLS303", "an operator's expressions have no time", node, "give the step's value as an element"
+            )
         if self.timeless:
             raise self.error(
                 "RLS313",
@@ -399,7 +407,9 @@ class _Lifter:
                 f"write `{name}`: it means the incoming value, from the side that the scan comes from",
             )
         if name in self.scope.params:
-            raise self.error("RLS303", f"the param `{name}` is written bare, without a time index", node, f"write `{name}`")
+            raise self.error(
+                "RLS303", f"the param `{name}` is written bare, without a time index", node, f"write `{name}`"
+            )
         self.known(node, name)
         if not self.scope.is_timed(name):
             raise self.error("RLS303", f"`{name}` has no time axis", node, f"write `{name}`")
@@ -449,5 +459,3 @@ def _offset(index: ast.expr) -> int:
         case ast.BinOp(op=op, right=ast.Constant(value=int() as value)):
             return value if isinstance(op, ast.Add) else -value
     raise AssertionError("parse lets only t, t+n and t-n through")
-
-

@@ -1,9 +1,9 @@
-"""CPU: Numba loops over environments and steps (`rows`, `steps`), and the NumPy loop that takes over where Numba cannot be had."""
+"""CPU: Numba loops over environments and steps (`rows`, `steps`), and the NumPy loop where Numba cannot be had."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlscan.backends.base import Writer
 from rlscan.backends.printer import Lines, Printer
@@ -15,7 +15,7 @@ from rlscan.schedule import Schedule, size_name
 class ScalarPrinter(Printer):
     """One element at a time; `number` is the accumulation type."""
 
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         "min": "np.minimum",
         "max": "np.maximum",
         "abs": "abs",
@@ -26,7 +26,7 @@ class ScalarPrinter(Printer):
         "sigmoid": "sigmoid",
     }
 
-    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+    def literal(self, value: float | int | bool, alone: bool) -> str:  # noqa: ARG002
         if isinstance(value, bool):
             return repr(value)
         # Python's own number would make a float32 expression a float64 one.
@@ -49,11 +49,11 @@ class ScalarPrinter(Printer):
 class ArrayPrinter(ScalarPrinter):
     """All environments of a step at once."""
 
-    logic = {"and": ("&", 5), "or": ("|", 4)}
+    logic: ClassVar[dict[str, tuple[str, int]]] = {"and": ("&", 5), "or": ("|", 4)}
     negation = ("~", 8)
 
-    def literal(self, value: float | int | bool, as_argument: bool) -> str:
-        return f"np.bool_({value})" if isinstance(value, bool) else super().literal(value, as_argument)
+    def literal(self, value: float | int | bool, alone: bool) -> str:
+        return f"np.bool_({value})" if isinstance(value, bool) else super().literal(value, alone)
 
     def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]:
         return f"np.where({self.text(condition)}, {self.argument(x)}, {self.argument(y)})", 9
@@ -128,7 +128,9 @@ class CpuWriter(Writer):
         # Logical order of this schedule: time first. Past an end any step will do: the value is not used.
         time = [self.clamped(load)] if load.timed else []
         rest = [lanes[d] if d in fixed else ":" for d in dims if d not in ("B", "T")]
-        self.views[view] = View(view, load.source, f"{load.source}_array[{', '.join([*time, 'left:right', *rest])}]", optional, load.timed)
+        self.views[view] = View(
+            view, load.source, f"{load.source}_array[{', '.join([*time, 'left:right', *rest])}]", optional, load.timed
+        )
         moving = ["i", *(index[d] for d in dims if d not in ("B", "T") and d not in fixed)]
         return self.pick(view, moving, load)
 
@@ -170,7 +172,12 @@ class CpuWriter(Writer):
 
     def names(self, base: str) -> str:
         """A local of the kernel's own that meets none of the spec's."""
-        taken = {*self.dims, *(o.name for o in self.scan.outputs), *(p.name for p in self.scan.params), *self.program.carries}
+        taken = {
+            *self.dims,
+            *(o.name for o in self.scan.outputs),
+            *(p.name for p in self.scan.params),
+            *self.program.carries,
+        }
         taken |= {d.name for d in self.scan.lets}
         while base in taken:
             base += "_"
@@ -178,10 +185,7 @@ class CpuWriter(Writer):
 
     def param(self, lines: Lines, load: Load) -> None:
         varying = f"{load.source}_each"
-        if load.at == "step":
-            time = self.clamped(load)
-        else:
-            time = "T - 1" if load.at == "last" else "0"
+        time = self.clamped(load) if load.at == "step" else "T - 1" if load.at == "last" else "0"
         place = {"rows": f"env, {time}", "steps": f"{time}, left + i", "loop": f"{time}"}[self.kind]
         align = f"[{', '.join([':', *('None' for _ in self.schedule.lane_axes)])}]" if self.schedule.lane_axes else ""
         lines.add(f"if {varying} is None:")
@@ -195,8 +199,7 @@ class CpuWriter(Writer):
         return f"for {loop.index} in range({size_name(loop.axis)}):"
 
     def accumulator(self, loop: Loop) -> str:
-        start = self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
-        return start
+        return self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
 
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
         position = self.program.carries.index(statement.carry)
@@ -231,7 +234,8 @@ def view(schedule: Schedule) -> dict[str, Any]:
             "name": local,
             "held": tuple(writer.held(i, d) for d in range(1, program.depth + 1)),
             "states": tuple(
-                {"local": writer.held(i, d), "state": f"{local}_state{d if d > 1 else ''}"} for d in range(1, program.depth + 1)
+                {"local": writer.held(i, d), "state": f"{local}_state{d if d > 1 else ''}"}
+                for d in range(1, program.depth + 1)
             ),
             "moves": tuple(
                 {"to": writer.held(i, d), "value": writer.held(i, d - 1) if d > 1 else local}
@@ -244,7 +248,9 @@ def view(schedule: Schedule) -> dict[str, Any]:
             "start": writer.printer.argument(start),
             "apply": writer.printer.argument(substitute(apply, locals_)),
         }
-        for i, (local, start, apply) in enumerate(zip(program.carries, program.starts, stage.operator.apply, strict=True))
+        for i, (local, start, apply) in enumerate(
+            zip(program.carries, program.starts, stage.operator.apply, strict=True)
+        )
     )
     names = [*(item.name for item in scan.inputs), *(output.name for output in scan.outputs)]
     params = [param.name for param in scan.params]
@@ -257,15 +263,13 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "arguments": ", ".join(
             [*(f"{name}_array" for name in names), *(f"{p}_value" for p in params), *(f"{p}_each" for p in params)]
         ),
-        "launch_arguments": tuple(
-            [
-                *swapped,
-                *(f"0.0 if isinstance({p}, np.ndarray) else float({p})" for p in params),
-                *(
-                    f"{f'part({p}, True)' if loop else f'swap({p})'} if isinstance({p}, np.ndarray) else None"
-                    for p in params
-                ),
-            ]
+        "launch_arguments": (
+            *swapped,
+            *(f"0.0 if isinstance({p}, np.ndarray) else float({p})" for p in params),
+            *(
+                f"{f'part({p}, True)' if loop else f'swap({p})'} if isinstance({p}, np.ndarray) else None"
+                for p in params
+            ),
         ),
         "views": tuple(v for v in writer.views.values() if v.timed or schedule.kind == "rows"),
         "fixed_views": tuple(v for v in writer.views.values() if not v.timed and schedule.kind != "rows"),

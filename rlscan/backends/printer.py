@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rlscan.ir import Call, Const, Expr, Inside, Var
 
@@ -26,15 +27,16 @@ class Printer:
     """Prints lowered expressions. A backend gives its functions, literals and truth operators."""
 
     #: function of the IR → callable of the target
-    functions: dict[str, str] = {}
+    functions: ClassVar[dict[str, str]] = {}
     #: "and", "or" → (symbol, strength)
-    logic: dict[str, tuple[str, int]] = {"and": ("and", _AND), "or": ("or", _OR)}
+    logic: ClassVar[dict[str, tuple[str, int]]] = {"and": ("and", _AND), "or": ("or", _OR)}
     negation: tuple[str, int] = ("not ", _NOT)
 
     def text(self, expr: Expr) -> str:
         return self.render(expr)[0]
 
-    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+    def literal(self, value: float | int | bool, alone: bool) -> str:
+        """A literal; `alone` where no block stands beside it whose type it would take."""
         raise NotImplementedError
 
     def inside(self, offset: int) -> str:

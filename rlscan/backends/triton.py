@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rlscan.backends.base import Writer, functions
 from rlscan.backends.printer import _BITAND, _BITOR, _UNARY, Lines, Printer
@@ -10,12 +10,23 @@ from rlscan.ir import Const, Expr, Var, substitute
 from rlscan.lower import Load, Loop, Neighbour, Statement, Store
 from rlscan.schedule import Schedule, size_name
 
-
 #: How each schedule lays its block out: time along the rows of memory, or across them.
 SHAPES: dict[str, dict[str, Any]] = {
-    "tile": {"slot_axis": "[None, :]", "lane_axis": "[:, None]", "shape": "[LANES, BLOCK]", "narrow": "[LANES, 1]", "scan_axis": 1},
-    "columns": {"slot_axis": "[:, None]", "lane_axis": "[None, :]", "shape": "[BLOCK, LANES]", "narrow": "[1, LANES]", "scan_axis": 0},
-}  # fmt: skip
+    "tile": {
+        "slot_axis": "[None, :]",
+        "lane_axis": "[:, None]",
+        "shape": "[LANES, BLOCK]",
+        "narrow": "[LANES, 1]",
+        "scan_axis": 1,
+    },
+    "columns": {
+        "slot_axis": "[:, None]",
+        "lane_axis": "[None, :]",
+        "shape": "[BLOCK, LANES]",
+        "narrow": "[1, LANES]",
+        "scan_axis": 0,
+    },
+}
 #: The block of a launch from T and the number of lanes, as found best on an H200 (benchmarks/results/tiles-h200.json).
 TILES: dict[str, tuple[str, ...]] = {
     "tile": (
@@ -36,7 +47,7 @@ TILES: dict[str, tuple[str, ...]] = {
 class TritonPrinter(Printer):
     """Values are blocks of the kernel's shape or of a shape that broadcasts to it."""
 
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         "min": "smaller",
         "max": "larger",
         "abs": "tl.abs",
@@ -46,15 +57,15 @@ class TritonPrinter(Printer):
         "tanh": "tanh",
         "sigmoid": "tl.sigmoid",
     }
-    logic = {"and": ("&", _BITAND), "or": ("|", _BITOR)}
+    logic: ClassVar[dict[str, tuple[str, int]]] = {"and": ("&", _BITAND), "or": ("|", _BITOR)}
     negation = ("~", _UNARY)
 
-    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+    def literal(self, value: float | int | bool, alone: bool) -> str:
         if isinstance(value, bool):
             return f"tl.full(UNIT, {value}, tl.int1)"
         text = 'float("inf")' if value == float("inf") else '-float("inf")' if value == float("-inf") else repr(value)
         # Alone, or beside another literal, Python's number would become a float32.
-        return f"tl.full(UNIT, {text}, ACC)" if as_argument else text
+        return f"tl.full(UNIT, {text}, ACC)" if alone else text
 
     def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]:
         return f"tl.where({self.text(condition)}, {self.argument(x)}, {self.argument(y)})", 9
@@ -111,7 +122,9 @@ class TritonWriter(Writer):
         index = {axis: self.printer.within(expr, 8) for axis, expr in load.index}
         time, mask = self.place(load, clock)
         bounded = [
-            f"({index[axis]} >= 0) & ({index[axis]} < {size_name(axis)})" for axis, expr in load.index if self.is_picked(axis, index[axis])
+            f"({index[axis]} >= 0) & ({index[axis]} < {size_name(axis)})"
+            for axis, expr in load.index
+            if self.is_picked(axis, index[axis])
         ]
         # An index out of range must not read other memory; it shows as a NaN.
         other = 'float("nan")' if bounded and load.kind != "int" else "0"
@@ -277,7 +290,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
 class _CombinePrinter(TritonPrinter):
     """A combine's expressions: their literals stand beside blocks and take their type."""
 
-    def literal(self, value: float | int | bool, as_argument: bool) -> str:
+    def literal(self, value: float | int | bool, alone: bool) -> str:  # noqa: ARG002
         if isinstance(value, bool):
             return repr(value)
         return 'float("inf")' if value == float("inf") else '-float("inf")' if value == float("-inf") else repr(value)
@@ -291,10 +304,10 @@ def _assign(writer: TritonWriter, target: str, value: Expr, line: int | None) ->
 def _localise(schedule: Schedule, expr: Expr) -> Expr:
     """apply's Vars under their local names."""
     program, stage = schedule.program, schedule.scan.stages[0]
-    values: dict[str, Expr] = {n: Var(local) for n, local in zip(stage.operator.elements, program.elements, strict=True)}
-    values.update(
-        {f"{c.name}_in": Var(local) for c, local in zip(stage.carries, program.incoming, strict=True)}
-    )
+    values: dict[str, Expr] = {
+        n: Var(local) for n, local in zip(stage.operator.elements, program.elements, strict=True)
+    }
+    values.update({f"{c.name}_in": Var(local) for c, local in zip(stage.carries, program.incoming, strict=True)})
     return substitute(expr, values)
 
 
