@@ -27,7 +27,7 @@ class Undefined(ArithmeticError):
 
 def equal(left: Expr, right: Expr, nonnegative: frozenset[str] = frozenset()) -> bool:
     """Whether left = right for all real values of their Vars, those in `nonnegative` being ≥ 0. False: not proved."""
-    left, right = _plain(left, nonnegative), _plain(right, nonnegative)
+    left, right = (_plain(_spread(side), nonnegative) for side in (left, right))
     conditions = list(dict.fromkeys(node for side in (left, right) for node in _conditions(side)))
     if not conditions:
         return _same(left, right, nonnegative)
@@ -102,14 +102,41 @@ def evaluate(expr: Expr, point: Mapping[str, Fraction]) -> Fraction:
 
 
 def resolve(expr: Expr) -> Expr:
-    """Settle comparisons of constants and the selects on them; nothing else changes, so it holds for NaN and ∞ too."""
+    """Settle comparisons of constants, truth values and the selects on them; what is left holds for NaN and ∞ too."""
     expr = rebuild(expr, resolve)
     if not isinstance(expr, Call):
         return expr
-    if expr.fn == "eq" and all(isinstance(arg, Const) for arg in expr.args):
-        return Const(expr.args[0] == expr.args[1], "flag")
-    if expr.fn == "where" and isinstance(condition := expr.args[0], Const):
-        return expr.args[1] if condition.value else expr.args[2]
+    args = expr.args
+    if expr.fn == "eq" and all(isinstance(arg, Const) for arg in args):
+        return Const(args[0] == args[1], "flag")
+    if expr.fn == "where" and isinstance(condition := args[0], Const):
+        return args[1] if condition.value else args[2]
+    if expr.fn == "not" and isinstance(held := args[0], Const):
+        return Const(not held.value, "flag")
+    if expr.fn in ("and", "or"):
+        ends = Const(expr.fn == "or", "flag")
+        rest = tuple(arg for arg in args if not isinstance(arg, Const))
+        if ends in args:
+            return ends
+        return Call(expr.fn, rest, "flag", expr.span) if rest else Const(expr.fn == "and", "flag")
+    return expr
+
+
+def _spread(expr: Expr) -> Expr:
+    """max(x, y) > c as x > c or y > c, and its like, so that cases are over the single values' comparisons."""
+    expr = rebuild(expr, _spread)
+    if not (isinstance(expr, Call) and expr.fn in ("gt", "ge", "lt", "le")):
+        return expr
+    for side in (0, 1):
+        inner = expr.args[side]
+        if isinstance(inner, Call) and inner.fn in ("max", "min"):
+            # x > c of the greatest is true if of any; of the least, if of all. On the right side it is the other way round.
+            any_ = (inner.fn == "max") == (expr.fn in ("gt", "ge")) == (side == 0)
+            parts = []
+            for value in inner.args:
+                pair = (value, expr.args[1]) if side == 0 else (expr.args[0], value)
+                parts.append(_spread(Call(expr.fn, pair, "flag")))
+            return Call("or" if any_ else "and", tuple(parts), "flag")
     return expr
 
 
@@ -142,10 +169,18 @@ def _replace(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def _conditions(expr: Expr) -> Iterator[Expr]:
-    """Conditions of the selects in an expression, those without a select inside them."""
+    """The comparisons that selects in an expression depend on, those without a select inside them."""
     for node in walk(expr):
-        if isinstance(node, Call) and node.fn == "where" and not any(True for _ in _conditions(node.args[0])):
-            yield node.args[0]
+        if isinstance(node, Call) and node.fn == "where":
+            yield from (atom for atom in _atoms(node.args[0]) if not any(True for _ in _conditions(atom)))
+
+
+def _atoms(flag: Expr) -> Iterator[Expr]:
+    if isinstance(flag, Call) and flag.fn in ("and", "or", "not"):
+        for arg in flag.args:
+            yield from _atoms(arg)
+    else:
+        yield flag
 
 
 def _settle(expr: Expr, condition: Expr, holds: bool) -> Expr:

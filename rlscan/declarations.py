@@ -10,11 +10,9 @@ import math
 import re
 
 from rlscan.diagnostics import Span, SpecError
-from rlscan.expressions import NUMBER, number
+from rlscan.expressions import MAX_NAME, NUMBER, number
 from rlscan.nodes import Mapping, Node, Scalar, Sequence, as_scalar, near, shown
 from rlscan.spec import BATCH, RESERVED, TIME, Input, Kind, Param
-
-MAX_NAME = 40
 
 KINDS: dict[str, Kind] = {"f": "float", "flag": "flag", "int": "int", "num": "num"}
 #: keyword arguments of an estimator's call that are not the spec's

@@ -12,7 +12,8 @@ from typing import Any
 import jinja2
 
 from rlscan.backends import BACKENDS
-from rlscan.schedule import Schedule, size_name
+from rlscan.backends.base import file_name
+from rlscan.schedule import Schedule, local_name
 from rlscan.words import recurrence
 
 
@@ -32,30 +33,31 @@ def emit(schedule: Schedule, backend: str, templates: Mapping[str, str]) -> str:
 
 
 def _common(schedule: Schedule) -> dict[str, Any]:
-    scan, program = schedule.scan, schedule.program
-    tensors = [*(item.name for item in scan.inputs), *(output.name for output in scan.outputs)]
-    numbers = [item.name for item in scan.inputs if item.kind in ("float", "num")]
-    outputs = [output.name for output in scan.outputs]
+    scan = schedule.scan
+    tensors = [local_name(x.name) for x in (*scan.inputs, *scan.outputs)]
+    numbers = [local_name(item.name) for item in scan.inputs if item.kind in ("float", "num")]
+    outputs = [local_name(output.name) for output in scan.outputs]
     return {
-        "name": scan.name,
-        "title": scan.title or scan.name,
-        "cite": scan.cite,
-        "file": scan.source.name.rsplit("/", 1)[-1],
+        "title": in_docstring(scan.title or scan.name),
+        "cite": in_docstring(scan.cite),
+        "file": file_name(scan.source.name),
         "digest": scan.digest,
         "recurrence": recurrence(scan),
         "about": f"Schedule {schedule.kind}, {'backward' if schedule.backward else 'forward'} in time.",
         "backward": schedule.backward,
-        "axes": tuple(map(size_name, (*schedule.lane_axes, *schedule.reduced_axes))),
+        "axes": tuple(map(local_name, (*schedule.lane_axes, *schedule.reduced_axes))),
         "axis_sizes": tuple(_axis_sizes(schedule)),
         "tensors": ", ".join(tensors),
         "number_tuple": ", ".join(numbers) + ("," if len(numbers) == 1 else ""),
-        "outputs": tuple(outputs),
         "first_output": _first_given(outputs),
-        "launch_parameters": ", ".join([*tensors, *(param.name for param in scan.params)]),
-        "inputs": tuple(item.name for item in scan.inputs),
-        "params": tuple(param.name for param in scan.params),
-        "depth": program.depth,
+        "launch_parameters": ", ".join([*tensors, *(local_name(param.name) for param in scan.params)]),
     }
+
+
+def in_docstring(text: str) -> str:
+    """A spec's free text as part of a docstring: it stays text, whatever it holds."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _first_given(outputs: list[str]) -> str:
@@ -71,7 +73,7 @@ def _axis_sizes(schedule: Schedule) -> list[dict[str, str]]:
     for axis in (*schedule.lane_axes, *schedule.reduced_axes):
         owners = [item for item in schedule.scan.inputs if axis in item.dims]
         owner = next((item for item in owners if not item.optional), owners[0])
-        found.append({"name": size_name(axis), "value": f"{owner.name}.shape[{owner.dims.index(axis)}]"})
+        found.append({"name": local_name(axis), "value": f"{local_name(owner.name)}.shape[{owner.dims.index(axis)}]"})
     return found
 
 

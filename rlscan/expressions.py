@@ -18,6 +18,7 @@ from rlscan.diagnostics import Span, SpecError
 from rlscan.nodes import Scalar, near, shown
 from rlscan.spec import FUNCTIONS, REDUCTIONS, Expression
 
+MAX_NAME = 40
 MAX_TEXT = 2000
 MAX_DEPTH = 40
 MAX_NODES = 400
@@ -87,7 +88,7 @@ class _Token:
 def expression(scalar: Scalar, *, pairs: bool = False) -> Expression:
     """The expression that a value of a spec holds; `pairs` allows `first.x` and `second.x`, in an operator's combine.
 
-    Raises SpecError with codes RLS201 to RLS207.
+    Raises SpecError with codes RLS201 to RLS207, and RLS110 for a word too long for a name.
     """
     text = scalar.text
     if len(text) > MAX_TEXT:
@@ -166,6 +167,8 @@ def _check_allowed(scalar: Scalar, token: _Token) -> None:
     text, span = token.text, scalar.at(token.begin, token.end)
     if token.kind == "number":
         number(text, span)
+    elif token.kind == "name" and len(text) > MAX_NAME:
+        raise SpecError("RLS110", f"{shown(text)} is not a name", span, f"a name has at most {MAX_NAME} characters")
     elif text in _INSTEAD:
         raise SpecError("RLS202", f"{shown(text)} is not part of the spec language", span, _INSTEAD[text])
     elif token.kind == "name" and keyword.iskeyword(text) and text not in _WORDS:

@@ -128,6 +128,8 @@ class Program:
     carries: tuple[str, ...]
     incoming: tuple[str, ...]
     elements: tuple[str, ...]
+    #: the elements of all steps before this one composed, in a block's scan
+    preceding: tuple[str, ...]
 
 
 def lower(scan: Scan, reserved: Iterable[str]) -> Program:
@@ -209,6 +211,7 @@ class _Lowering:
                 carries=tuple(self.carry.values()),
                 incoming=tuple(self.incoming.values()),
                 elements=tuple(self.elements.values()),
+                preceding=tuple(self.names.fresh(f"{name}_before") for name in self.elements.values()),
             )
         )
 

@@ -27,83 +27,14 @@ CHOICE: dict[str, dict[str, str]] = {
 }
 
 #: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.
-RESERVED = (
-    *(
-        "ACC",
-        "INDEX",
-        "ROWS",
-        "BLOCK",
-        "LANES",
-        "UNIT",
-        "B",
-        "T",
-        "number",
-        "tl",
-        "triton",
-        "torch",
-        "np",
-        "numba",
-        "math",
-    ),
-    *(
-        "row",
-        "lane",
-        "live",
-        "here",
-        "here_ahead",
-        "t_ahead",
-        "slot",
-        "block",
-        "FULL",
-        "MANY",
-        "WARPS",
-        "span",
-        "total",
-        "steps",
-        "dtypes",
-        "step",
-        "env",
-        "t",
-        "i",
-        "lo",
-        "hi",
-        "left",
-        "right",
-        "width",
-        "count",
-    ),
-    *(
-        "combine",
-        "kernel",
-        "launch",
-        "arguments",
-        "earlier",
-        "larger",
-        "smaller",
-        "tanh",
-        "strides",
-        "widest",
-        "out",
-        "time_major",
-        "lanes",
-    ),
-    *(
-        "compiled",
-        "variant",
-        "swap",
-        "threads",
-        "index",
-        "rows",
-        "range",
-        "min",
-        "max",
-        "abs",
-        "float",
-        "int",
-        "bool",
-        "len",
-    ),
-    *("print", "type", "Outputs", "annotations", "functools", "NamedTuple", "SPEC"),
+RESERVED = frozenset(
+    (  # noqa: SIM905
+        "ACC INDEX ROWS BLOCK LANES UNIT FULL MANY UP WARPS B T number tl triton torch np numba math functools "
+        "row lane live here here_ahead t_ahead slot rank block step steps env t i lo hi left right width span total dtypes "
+        "combine combine_both kernel launch arguments packed programs warps compiled earlier larger smaller tanh strides "
+        "widest out time_major lanes variant signature swap part take index rows range min max abs float int bool len "
+        "print type tuple next isinstance"
+    ).split()
 )
 
 
@@ -127,9 +58,9 @@ class Schedule:
         return tuple(item for item in self.scan.inputs if "T" in item.dims)
 
 
-def size_name(axis: str) -> str:
-    """The local that holds an axis's size."""
-    return f"{axis}_" if axis in RESERVED else axis
+def local_name(name: str) -> str:
+    """The local that holds an axis's size, or an argument of a host function."""
+    return f"{name}_" if name in RESERVED else name
 
 
 def choose(lane_axes: tuple[str, ...], *, backend: str, layout: str, sizes: Mapping[str, int]) -> str:

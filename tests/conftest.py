@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-# Decided without torch: the variable must be set before triton is imported.
-HAS_GPU = any(Path(place).exists() for place in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
+
+def gpu_here() -> bool:
+    """Whether there is a GPU to test on. Found out without torch: the variable below must be set before triton loads."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1") or os.environ.get("TRITON_INTERPRET", "0") != "0":
+        return False
+    return any(Path(place).exists() for place in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
+
+
+HAS_GPU = gpu_here()
 if not HAS_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -17,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_gpu = pytest.mark.skip(reason="no CUDA device")
     real = pytest.mark.skip(reason="a GPU is here: Triton runs on it, not in its interpreter")
     for item in items:
-        if "gpu" in item.keywords and not HAS_GPU:
+        if item.get_closest_marker("gpu") and not HAS_GPU:
             item.add_marker(no_gpu)
-        if "interpreter" in item.keywords and HAS_GPU:
+        if item.get_closest_marker("interpreter") and HAS_GPU:
             item.add_marker(real)

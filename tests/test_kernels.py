@@ -347,3 +347,114 @@ def test_offsets_beyond_32_bits() -> None:
     wanted = torch.arange(128, 0, -1, device="cuda", dtype=torch.float32)
     for row in (0, 2**23, 2**24 - 1, 2**24):
         assert torch.equal(got[row], wanted)
+
+
+OPERATORS = {
+    # The last step wins a tie of priorities: two elements, not commutative.
+    "latest": """rlscan: 1
+name: latest
+inputs:
+  x: f[B, T]
+  seen: flag[B, T]
+scan:
+  direction: forward
+  carry: s
+  operator:
+    elements: {has: "where(seen[t], 1, 0)", value: "x[t]"}
+    combine: {has: "max(first.has, second.has)", value: "where(second.has > 0, second.value, first.value)"}
+    identity: {has: -inf, value: 0}
+    apply: where(has > 0, value, s)
+  start: 0
+outputs:
+  last_seen: s[t]
+""",
+    "total": """rlscan: 1
+name: total
+inputs:
+  x: f[B, T]
+scan:
+  direction: backward
+  carry: s
+  operator:
+    elements: {acc: "x[t]"}
+    combine: {acc: first.acc + second.acc}
+    identity: {acc: 0}
+    apply: s + acc
+  start: 0
+outputs:
+  ahead: s[t+1]
+  twice: 2 * s[t] + s[t+2]
+""",
+    "best": """rlscan: 1
+name: best
+inputs:
+  x: f[B, T]
+  done: flag[B, T]
+params:
+  gamma: 0.9 in [0, 1]
+scan:
+  direction: backward
+  carry: s
+  operator: clipped_affine
+  a: gamma
+  b: 0
+  lo: x[t]
+  hi: inf
+  reset: done[t]
+  start: 0
+outputs:
+  best: s[t]
+""",
+    "longest": """rlscan: 1
+name: longest
+inputs:
+  x: f[B, T]
+  done: flag[B, T]
+scan:
+  direction: backward
+  carry: s
+  operator: max_plus
+  a: -1
+  b: x[t]
+  reset: done[t]
+  start: -inf
+outputs:
+  best: s[t]
+  rest: where(done[t], 0, s[t+1])
+""",
+    "moments": """rlscan: 1
+name: moments
+inputs:
+  rewards: f[B, T]
+  done: flag[B, T]
+  mask: flag[B, T]
+params:
+  gamma: 0.9 in [0, 1]
+scan:
+  direction: backward
+  carries:
+    g: {update: "rewards[t] + gamma * g", start: 0}
+    m: {update: "rewards[t]**2 + 2 * gamma * rewards[t] * g + gamma**2 * m", start: 0}
+  reset: done[t]
+  keep: not mask[t]
+outputs:
+  mean: g[t]
+  squares: m[t]
+  next_mean: where(done[t], 0, g[t+1])
+""",
+}
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_beyond_one_affine_carry(tmp_path: Path, name: str, layout: str, backend: str, device: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(OPERATORS[name])
+    spec = parse(path.read_text(), path.name)
+    for B, T in ((3, 13), (1, 1)) if device == "cpu" else ((3, 13), (5, 700), (2, 5000)):
+        inputs = in_layout(spec, draw(spec, np.random.default_rng(7), B, T, {}), layout)
+        got = rlscan.compile(path, layout=layout, backend=backend)(**as_tensors(inputs, device))
+        exact = oracle.run(spec, inputs, {}, layout=layout)
+        for field, want in exact.items():
+            np.testing.assert_allclose(getattr(got, field).cpu().numpy(), want, rtol=3e-5, atol=3e-5)

@@ -59,6 +59,7 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
+    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -69,9 +70,11 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[None, :]
+    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
+    rank = BLOCK - 1 - slot if UP else slot
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # discounted_returns.yaml:10
     g_in = tl.zeros([LANES, 1], ACC) + last_value
-    t_ahead = (T - 1 - slot).to(INDEX)
+    t_ahead = (T - 1 - rank).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -112,12 +115,12 @@ def kernel(
         b = rewards + gamma * cut_off  # discounted_returns.yaml:21
         a = tl.broadcast_to(a, [LANES, BLOCK])
         b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        a, b = tl.associative_scan((a, b), 1, combine, reverse=UP)
         g = tl.where(a == 0, b, a * g_in + b)
         returns = g  # discounted_returns.yaml:25
         if returns_ptr is not None:
             tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # discounted_returns.yaml:25
-        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), 1, keep_dims=True)
+        g_in = tl.sum(tl.where(rank == BLOCK - 1, g, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -149,9 +152,10 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    UP = LANES > 1
     span = widest(rewards, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    values = (
+    packed = (
         rewards,
         terminated,
         truncated,
@@ -175,8 +179,9 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
+        UP,
     )
-    return triton.cdiv(total, LANES), values, WARPS
+    return triton.cdiv(total, LANES), packed, WARPS
 
 
 def launch(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
@@ -184,6 +189,6 @@ def launch(time_major, rewards, terminated, truncated, final_values, last_value,
 
     Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
     """
-    programs, values, warps = arguments(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma)
-    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
-    return compiled, programs, values
+    programs, packed, warps = arguments(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma)
+    compiled = kernel[(programs,)](*packed, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, packed

@@ -75,12 +75,13 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[:, None]
+    rank = slot
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
         initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros([1, LANES], ACC) + initial_trace
-    t_ahead = slot.to(INDEX)
+    t_ahead = rank.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
@@ -122,7 +123,7 @@ def kernel(
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
             tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
-        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), 0, keep_dims=True)
+        z_in = tl.sum(tl.where(rank == BLOCK - 1, z, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -157,7 +158,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    values = (
+    packed = (
         features,
         terminated,
         truncated,
@@ -184,7 +185,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
     )
-    return triton.cdiv(total, LANES), values, WARPS
+    return triton.cdiv(total, LANES), packed, WARPS
 
 
 def launch(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
@@ -192,6 +193,6 @@ def launch(time_major, features, terminated, truncated, initial_trace, traces, g
 
     Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
     """
-    programs, values, warps = arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam)
-    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
-    return compiled, programs, values
+    programs, packed, warps = arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam)
+    compiled = kernel[(programs,)](*packed, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, packed

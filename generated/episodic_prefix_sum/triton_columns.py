@@ -66,12 +66,13 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[:, None]
+    rank = slot
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
         initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros([1, LANES], ACC) + initial_sum
-    t_ahead = slot.to(INDEX)
+    t_ahead = rank.to(INDEX)
     here_ahead = live & (t_ahead < T)
     if done_ptr is not None:
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
@@ -109,7 +110,7 @@ def kernel(
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
             tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
-        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), 0, keep_dims=True)
+        c_in = tl.sum(tl.where(rank == BLOCK - 1, c, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -144,7 +145,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    values = (
+    packed = (
         x,
         done,
         start,
@@ -165,7 +166,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
     )
-    return triton.cdiv(total, LANES), values, WARPS
+    return triton.cdiv(total, LANES), packed, WARPS
 
 
 def launch(time_major, x, done, start, initial_sum, sums):
@@ -173,6 +174,6 @@ def launch(time_major, x, done, start, initial_sum, sums):
 
     Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
     """
-    programs, values, warps = arguments(time_major, x, done, start, initial_sum, sums)
-    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
-    return compiled, programs, values
+    programs, packed, warps = arguments(time_major, x, done, start, initial_sum, sums)
+    compiled = kernel[(programs,)](*packed, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, packed

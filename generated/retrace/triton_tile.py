@@ -49,10 +49,11 @@ def smaller(x, y):
 
 
 @triton.jit
-def earlier(x, distance: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
-    """x as it was `distance` slots before."""
-    slot = tl.maximum(tl.arange(0, BLOCK)[None, :] - distance, 0)
-    return tl.gather(x, tl.broadcast_to(slot, [LANES, BLOCK]), 1)
+def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
+    """The same for the steps up to here and for the steps before here."""
+    a, b = combine(a_first, b_first, a_second, b_second)
+    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
+    return a, b, a_before, b_before
 
 
 @triton.jit
@@ -120,6 +121,7 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
+    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -130,13 +132,15 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[None, :]
+    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
+    rank = BLOCK - 1 - slot if UP else slot
     sum_a = tl.full([LANES, 1], 0, ACC)  # retrace.yaml:23
     for a_at in range(A):
         last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
         last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + last_target_probs * last_q_values
     d_in = tl.zeros([LANES, 1], ACC) + tl.full(UNIT, 0, ACC)
-    t_ahead = (T - 1 - slot).to(INDEX)
+    t_ahead = (T - 1 - rank).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -215,7 +219,14 @@ def kernel(
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, [LANES, BLOCK])
         b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        if advantages_ptr is not None:
+            a_before = tl.full([LANES, BLOCK], 1, ACC)
+            b_before = tl.full([LANES, BLOCK], 0, ACC)
+            a, b, a_before, b_before = tl.associative_scan(
+                (a, b, a_before, b_before), 1, combine_both, reverse=UP
+            )
+        else:
+            a, b = tl.associative_scan((a, b), 1, combine, reverse=UP)
         d = tl.where(a == 0, b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -225,13 +236,12 @@ def kernel(
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
             q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6
             q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = earlier(d, 1, LANES, BLOCK)
-            d_next = tl.where(slot == 0, d_in, d_next)
+            d_next = tl.where(a_before == 0, b_before, a_before * d_in + b_before)
             targets_next = tl.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
             tl.store(advantages_ptr + env * advantages_b + t * advantages_t, advantages, mask=here)  # retrace.yaml:42
-        d_in = tl.sum(tl.where(slot == BLOCK - 1, d, 0), 1, keep_dims=True)
+        d_in = tl.sum(tl.where(rank == BLOCK - 1, d, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -264,9 +274,10 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    UP = LANES > 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    values = (
+    packed = (
         q_values,
         target_probs,
         behavior_probs,
@@ -312,8 +323,9 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
+        UP,
     )
-    return triton.cdiv(total, LANES), values, WARPS
+    return triton.cdiv(total, LANES), packed, WARPS
 
 
 def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
@@ -321,6 +333,6 @@ def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards,
 
     Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
     """
-    programs, values, warps = arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar)
-    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
-    return compiled, programs, values
+    programs, packed, warps = arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar)
+    compiled = kernel[(programs,)](*packed, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, packed

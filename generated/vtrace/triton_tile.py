@@ -48,10 +48,11 @@ def smaller(x, y):
 
 
 @triton.jit
-def earlier(x, distance: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
-    """x as it was `distance` slots before."""
-    slot = tl.maximum(tl.arange(0, BLOCK)[None, :] - distance, 0)
-    return tl.gather(x, tl.broadcast_to(slot, [LANES, BLOCK]), 1)
+def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
+    """The same for the steps up to here and for the steps before here."""
+    a, b = combine(a_first, b_first, a_second, b_second)
+    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
+    return a, b, a_before, b_before
 
 
 @triton.jit
@@ -113,6 +114,7 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
+    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -123,9 +125,11 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[None, :]
+    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
+    rank = BLOCK - 1 - slot if UP else slot
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # vtrace.yaml:13
     dv_in = tl.zeros([LANES, 1], ACC) + tl.full(UNIT, 0, ACC)
-    t_ahead = (T - 1 - slot).to(INDEX)
+    t_ahead = (T - 1 - rank).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -205,19 +209,25 @@ def kernel(
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, [LANES, BLOCK])
         b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        if pg_advantages_ptr is not None:
+            a_before = tl.full([LANES, BLOCK], 1, ACC)
+            b_before = tl.full([LANES, BLOCK], 0, ACC)
+            a, b, a_before, b_before = tl.associative_scan(
+                (a, b, a_before, b_before), 1, combine_both, reverse=UP
+            )
+        else:
+            a, b = tl.associative_scan((a, b), 1, combine, reverse=UP)
         dv = tl.where(a == 0, b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
             tl.store(vs_ptr + env * vs_b + t * vs_t, vs, mask=here)  # vtrace.yaml:40
         if pg_advantages_ptr is not None:
-            dv_next = earlier(dv, 1, LANES, BLOCK)
-            dv_next = tl.where(slot == 0, dv_in, dv_next)
+            dv_next = tl.where(a_before == 0, b_before, a_before * dv_in + b_before)
             vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41
             tl.store(pg_advantages_ptr + env * pg_advantages_b + t * pg_advantages_t, pg_advantages, mask=here)  # vtrace.yaml:41
-        dv_in = tl.sum(tl.where(slot == BLOCK - 1, dv, 0), 1, keep_dims=True)
+        dv_in = tl.sum(tl.where(rank == BLOCK - 1, dv, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -249,9 +259,10 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    UP = LANES > 1
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
-    values = (
+    packed = (
         target_log_probs,
         behavior_log_probs,
         rewards,
@@ -295,8 +306,9 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
+        UP,
     )
-    return triton.cdiv(total, LANES), values, WARPS
+    return triton.cdiv(total, LANES), packed, WARPS
 
 
 def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
@@ -304,6 +316,6 @@ def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, te
 
     Returns the compiled kernel, its grid and its arguments, with which it can be launched again.
     """
-    programs, values, warps = arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar)
-    compiled = kernel[(programs,)](*values, num_warps=warps, enable_fp_fusion=True)
-    return compiled, programs, values
+    programs, packed, warps = arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar)
+    compiled = kernel[(programs,)](*packed, num_warps=warps, enable_fp_fusion=True)
+    return compiled, programs, packed

@@ -10,6 +10,11 @@ from rlscan.lower import Assign, Guarded, Load, Loop, Neighbour, Statement, Stor
 from rlscan.schedule import Schedule
 
 
+def file_name(path: str) -> str:
+    """A spec file's own name, fit for a comment."""
+    return "".join(char if char.isprintable() else "?" for char in path.replace("\\", "/").rsplit("/", 1)[-1])
+
+
 class Writer:
     """Turns the statements of one schedule into lines of a kernel's body."""
 
@@ -19,7 +24,7 @@ class Writer:
         self.schedule = schedule
         self.scan = schedule.scan
         self.program = schedule.program
-        self.file = schedule.scan.source.name.rsplit("/", 1)[-1]
+        self.file = file_name(schedule.scan.source.name)
 
     # -- a backend's own --------------------------------------------------------------------------------------------
 

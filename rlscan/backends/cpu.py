@@ -9,7 +9,7 @@ from rlscan.backends.base import Writer
 from rlscan.backends.printer import Lines, Printer
 from rlscan.ir import Const, Expr, Var, substitute
 from rlscan.lower import Load, Loop, Neighbour, Store, suffix
-from rlscan.schedule import Schedule, size_name
+from rlscan.schedule import Schedule, local_name
 
 
 class ScalarPrinter(Printer):
@@ -196,7 +196,7 @@ class CpuWriter(Writer):
     # -- the rest ---------------------------------------------------------------------------------------------------
 
     def loop_header(self, loop: Loop) -> str:
-        return f"for {loop.index} in range({size_name(loop.axis)}):"
+        return f"for {loop.index} in range({local_name(loop.axis)}):"
 
     def accumulator(self, loop: Loop) -> str:
         return self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
@@ -256,19 +256,21 @@ def view(schedule: Schedule) -> dict[str, Any]:
     params = [param.name for param in scan.params]
     timed = {item.name for item in schedule.timed_inputs} | {output.name for output in scan.outputs}
     loop = schedule.kind == "loop"
-    swapped = [
-        f"part({name}, {name in timed})" if loop else f"swap({name})" if name in timed else name for name in names
-    ]
+    swapped = []
+    for name in names:
+        given = local_name(name)
+        swapped.append(f"part({given}, {name in timed})" if loop else f"swap({given})" if name in timed else given)
+    numbers = [local_name(param) for param in params]
     return {
         "arguments": ", ".join(
             [*(f"{name}_array" for name in names), *(f"{p}_value" for p in params), *(f"{p}_each" for p in params)]
         ),
         "launch_arguments": (
             *swapped,
-            *(f"0.0 if isinstance({p}, np.ndarray) else float({p})" for p in params),
+            *(f"0.0 if isinstance({p}, np.ndarray) else float({p})" for p in numbers),
             *(
                 f"{f'part({p}, True)' if loop else f'swap({p})'} if isinstance({p}, np.ndarray) else None"
-                for p in params
+                for p in numbers
             ),
         ),
         "views": tuple(v for v in writer.views.values() if v.timed or schedule.kind == "rows"),
@@ -282,7 +284,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "carries": carries,
         "decode": tuple(_decode(schedule)),
         "walk": _walk(schedule),
-        "blocks": " * ".join(["-(-(hi - lo) // width)", *map(size_name, schedule.lane_axes)]),
+        "blocks": " * ".join(["-(-(hi - lo) // width)", *map(local_name, schedule.lane_axes)]),
         "acc": "out.dtype.type",
         "time_first": schedule.kind != "rows",
     }
@@ -292,7 +294,7 @@ def _walk(schedule: Schedule) -> str:
     """The outer loop of `rows`: environments, and the lanes of each."""
     if not schedule.lane_axes:
         return "env in range(lo, hi)"
-    size = " * ".join(map(size_name, schedule.lane_axes))
+    size = " * ".join(map(local_name, schedule.lane_axes))
     return f"lane in range(lo * {size}, hi * {size})"
 
 
@@ -301,8 +303,8 @@ def _decode(schedule: Schedule) -> list[str]:
     rest = "lane" if schedule.kind == "rows" else "block"
     lines = []
     for axis in reversed(schedule.lane_axes):
-        lines.append(f"{axis.lower()}_lane = {rest} % {size_name(axis)}")
-        rest = f"{rest} // {size_name(axis)}"
+        lines.append(f"{axis.lower()}_lane = {rest} % {local_name(axis)}")
+        rest = f"{rest} // {local_name(axis)}"
     if schedule.kind == "steps":
         lines.append(f"left = lo + {rest} * width" if rest == "block" else f"left = lo + ({rest}) * width")
     elif schedule.lane_axes:

@@ -50,16 +50,16 @@ class Printer:
         raise NotImplementedError
 
     def function(self, fn: str, args: Sequence[Expr]) -> str:
-        name = self.functions[fn]
         parts = [self.argument(arg) for arg in args]
+        if fn == "clip":
+            low, high = self.functions["max"], self.functions["min"]
+            return f"{high}({low}({parts[0]}, {parts[1]}), {parts[2]})"
+        name = self.functions[fn]
         if fn in ("min", "max"):
             nested = parts[0]
             for part in parts[1:]:
                 nested = f"{name}({nested}, {part})"
             return nested
-        if fn == "clip":
-            low, high = self.functions["max"], self.functions["min"]
-            return f"{high}({low}({parts[0]}, {parts[1]}), {parts[2]})"
         return f"{name}({', '.join(parts)})"
 
     def argument(self, expr: Expr) -> str:

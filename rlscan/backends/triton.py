@@ -8,7 +8,7 @@ from rlscan.backends.base import Writer, functions
 from rlscan.backends.printer import _BITAND, _BITOR, _UNARY, Lines, Printer
 from rlscan.ir import Const, Expr, Var, substitute
 from rlscan.lower import Load, Loop, Neighbour, Statement, Store
-from rlscan.schedule import Schedule, size_name
+from rlscan.schedule import Schedule, local_name
 
 #: How each schedule lays its block out: time along the rows of memory, or across them.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -122,7 +122,7 @@ class TritonWriter(Writer):
         index = {axis: self.printer.within(expr, 8) for axis, expr in load.index}
         time, mask = self.place(load, clock)
         bounded = [
-            f"({index[axis]} >= 0) & ({index[axis]} < {size_name(axis)})"
+            f"({index[axis]} >= 0) & ({index[axis]} < {local_name(axis)})"
             for axis, expr in load.index
             if self.is_picked(axis, index[axis])
         ]
@@ -191,7 +191,7 @@ class TritonWriter(Writer):
         lines.add(f"    {load.target} = tl.load({address}, mask={mask}, other=0).to(ACC)")
 
     def loop_header(self, loop: Loop) -> str:
-        return f"for {loop.index} in range({size_name(loop.axis)}):"
+        return f"for {loop.index} in range({local_name(loop.axis)}):"
 
     def accumulator(self, loop: Loop) -> str:
         shape = SHAPES[self.schedule.kind]["shape" if loop.timed else "narrow"]
@@ -200,11 +200,16 @@ class TritonWriter(Writer):
 
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
         position = self.program.carries.index(statement.carry)
+        if statement.distance == 1:
+            # All steps before this one, applied to what came into the block: scanned beside the steps themselves.
+            apply = _localise(self.schedule, self.scan.stages[0].operator.apply[position], self.program.preceding)
+            lines.add(f"{statement.target} = {self.printer.argument(apply)}")
+            return
         held = [self.held(position, step) for step in range(1, statement.distance + 1)]
-        # Slots 0 … distance−1 look back into the block before this one.
-        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, LANES, BLOCK)")
+        # The first slots look back into the block before this one.
+        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, UP, LANES, BLOCK)")
         for slot, value in enumerate(reversed(held)):
-            lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
+            lines.add(f"{statement.target} = tl.where(rank == {slot}, {value}, {statement.target})")
 
     def held(self, position: int, distance: int) -> str:
         """The carry's value `distance` steps before this block's (this step's) own."""
@@ -237,42 +242,44 @@ def view(schedule: Schedule) -> dict[str, Any]:
     kernel_args = [f"{name}_ptr" for name, _ in tensors]
     kernel_args += [f'{param.name}_value: "fp64"' for param in scan.params]
     kernel_args += [stride(name, dim) for name, dims in tensors for dim in dims]
-    launch_args = [name for name, _ in tensors[: len(scan.inputs) + len(scan.outputs)]]
-    launch_args += [f"{param.name} if torch.is_tensor({param.name}) else None" for param in scan.params]
-    launch_args += [f"0.0 if torch.is_tensor({param.name}) else {param.name}" for param in scan.params]
+    launch_args = [local_name(name) for name, _ in tensors[: len(scan.inputs) + len(scan.outputs)]]
+    params = [local_name(param.name) for param in scan.params]
+    launch_args += [f"{param} if torch.is_tensor({param}) else None" for param in params]
+    launch_args += [f"0.0 if torch.is_tensor({param}) else {param}" for param in params]
     for name, dims in tensors:
         order = ", ".join("b" if d == "B" else "t" if d == "T" else str(i) for i, d in enumerate(dims))
         if "T" not in dims:
             order = ", ".join(str(i) for i in range(len(dims)))
-        launch_args.append(f"*strides({name}, {order})")
+        launch_args.append(f"*strides({local_name(name)}, {order})")
     used = functions(schedule)
     carries = [
         {
             "name": local,
             "held": tuple(writer.held(i, d) for d in range(1, program.depth + 1)),
-            "moves": tuple(
-                {"to": writer.held(i, d), "value": writer.held(i, d - 1) if d > 1 else local}
-                for d in range(program.depth, 0, -1)
-            ),
             "slots": tuple({"name": writer.held(i, d), "distance": d} for d in range(program.depth, 0, -1)),
             "start": printer.argument(start),
-            "apply": printer.argument(_localise(schedule, apply)),
+            "apply": printer.argument(_localise(schedule, apply, program.elements)),
         }
         for i, (local, start, apply) in enumerate(zip(program.carries, program.starts, operator.apply, strict=True))
     ]
-    lanes = ["B", *map(size_name, schedule.lane_axes)]
+    lanes = ["B", *map(local_name, schedule.lane_axes)]
     return {
         "arguments": tuple(kernel_args),
         "launch_arguments": tuple(launch_args),
         "combine_arguments": ", ".join(f"{n}_{side}" for side in ("first", "second") for n in operator.elements),
         "combined": tuple(_CombinePrinter().text(expr) for expr in operator.combine),
+        # One element is returned as it is: a tuple of one is not what a scan expects.
+        "combined_alone": _CombinePrinter().text(operator.combine[0]) if len(operator.combine) == 1 else "",
         "scanned": ", ".join(program.elements),
-        "scanning": f"({', '.join(program.elements)}{',' if len(program.elements) == 1 else ''})",
+        "scanning": _operands(program.elements),
+        **_exclusive(writer),
         "integers": any(item.kind == "num" for item in scan.inputs),
         "lanes": tuple(_decode(schedule)),
         "lane_total": " * ".join(lanes),
         **SHAPES[schedule.kind],
         "tile": TILES[schedule.kind],
+        # Several rows a block: read along memory, so that a warp's lanes lie along time.
+        "up": "LANES > 1" if schedule.kind == "tile" else "False",
         "reads": writer.early()[0],
         "arrivals": writer.early()[1],
         "entry": writer.body(program.entry),
@@ -281,9 +288,47 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "elements": program.elements,
         "carries": tuple(carries),
         "after": writer.body(program.after),
-        "uses_earlier": any(isinstance(g.statement, Neighbour) for g in program.after),
+        "uses_earlier": any(isinstance(g.statement, Neighbour) and g.statement.distance > 1 for g in program.after),
         "uses_order": bool(used & {"min", "max", "clip"}),
         "uses_tanh": "tanh" in used,
+    }
+
+
+def _operands(names: tuple[str, ...]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _exclusive(writer: TritonWriter) -> dict[str, Any]:
+    """The scan of all steps before each one, where outputs read the neighbouring carry.
+
+    It goes with the scan of the steps as more elements of the same combine: (steps up to here, steps before here). A single
+    step has the identity before it. Shifting the scanned carry along the block instead goes through shared memory.
+    """
+    program, operator = writer.program, writer.scan.stages[0].operator
+    near = [g for g in program.after if isinstance(g.statement, Neighbour) and g.statement.distance == 1]
+    outputs = tuple(dict.fromkeys(name for g in near for name in g.outputs or ()))
+    always = any(g.outputs is None for g in near)
+    first = [f"{n}_first" for n in operator.elements]
+    second = [f"{n}_second" for n in operator.elements]
+    before = [f"{n}_before" for n in operator.elements]
+    shape = SHAPES[writer.schedule.kind]["shape"]
+    return {
+        "exclusive": bool(near),
+        "exclusive_test": "" if always else " or ".join(writer.given(name) for name in outputs),
+        "exclusive_scanned": ", ".join((*program.elements, *program.preceding)),
+        "exclusive_scanning": _operands((*program.elements, *program.preceding)),
+        "identities": tuple(
+            {"name": name, "value": f"tl.full({shape}, {writer.printer.literal(value.value, False)}, ACC)"}
+            for name, value in zip(program.preceding, operator.identity, strict=True)
+            if isinstance(value, Const)
+        ),
+        "exclusive_arguments": ", ".join(
+            [*first, *(f"{n}_first" for n in before), *second, *(f"{n}_second" for n in before)]
+        ),
+        "steps_call": ", ".join([*first, *second]),
+        "before_call": ", ".join([*first, *(f"{n}_second" for n in before)]),
+        "steps_made": ", ".join(operator.elements),
+        "before_made": ", ".join(before),
     }
 
 
@@ -301,12 +346,10 @@ def _assign(writer: TritonWriter, target: str, value: Expr, line: int | None) ->
     return f"{target} = {writer.printer.argument(value)}{f'  # {note}' if note else ''}"
 
 
-def _localise(schedule: Schedule, expr: Expr) -> Expr:
-    """apply's Vars under their local names."""
+def _localise(schedule: Schedule, expr: Expr, elements: tuple[str, ...]) -> Expr:
+    """apply's Vars under the local names of these elements and of the incoming carries."""
     program, stage = schedule.program, schedule.scan.stages[0]
-    values: dict[str, Expr] = {
-        n: Var(local) for n, local in zip(stage.operator.elements, program.elements, strict=True)
-    }
+    values: dict[str, Expr] = {n: Var(local) for n, local in zip(stage.operator.elements, elements, strict=True)}
     values.update({f"{c.name}_in": Var(local) for c, local in zip(stage.carries, program.incoming, strict=True)})
     return substitute(expr, values)
 
@@ -316,7 +359,7 @@ def _decode(schedule: Schedule) -> list[dict[str, str]]:
     decoded = []
     rest = "lane"
     for axis in reversed(schedule.lane_axes):
-        decoded.append({"name": f"{axis.lower()}_lane", "value": f"{rest} % {size_name(axis)}"})
-        rest = f"{rest} // {size_name(axis)}"
+        decoded.append({"name": f"{axis.lower()}_lane", "value": f"{rest} % {local_name(axis)}"})
+        rest = f"{rest} // {local_name(axis)}"
     decoded.append({"name": "env", "value": rest})
     return decoded
