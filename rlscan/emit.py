@@ -34,7 +34,7 @@ def emit(schedule: Schedule, backend: str, templates: Mapping[str, str]) -> str:
 
 def _common(schedule: Schedule) -> dict[str, Any]:
     scan = schedule.scan
-    tensors = [local_name(x.name) for x in (*scan.inputs, *scan.outputs)]
+    tensors = [local_name(name) for name in scan.tensors]
     numbers = [local_name(item.name) for item in scan.inputs if item.kind in ("float", "num")]
     outputs = [local_name(output.name) for output in scan.outputs]
     return {

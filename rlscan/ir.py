@@ -305,6 +305,11 @@ class Scan:
     lane_axes: tuple[str, ...]
     laws: tuple[Law, ...] = ()
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of the inputs and then of the outputs."""
+        return (*(item.name for item in self.inputs), *(output.name for output in self.outputs))
+
     def definition(self, name: str) -> Definition | None:
         return next((d for d in (*self.lets, *self.outputs) if d.name == name), None)
 

@@ -59,9 +59,11 @@ def remember(
     read: Sequence[Tensor | None],
     params: Sequence[Any],
     results: Sequence[Tensor],
-    launched: tuple[Any, int, tuple[Any, ...]],
+    launched: tuple[Any, int, tuple[Any, ...]] | None,
 ) -> None:
     """Keep a launch that was just made, unless it is of a kind that a front cannot repeat."""
+    if launched is None:
+        return
     compiled, programs, values = launched
     given = [x for x in inputs if x is not None]
     if any(type(x) is not Tensor for x in given) or any(type(p) is not float for p in params):

@@ -181,7 +181,9 @@ def test_expanded_inputs(name: str, backend: str, device: str) -> None:
     run = estimator(name, "bt", backend)
     wide = {n: x.expand(3, *x.shape[1:]) for n, x in tensors.items()}
     for one, many in zip(run(**tensors), run(**wide), strict=True):
-        assert torch.equal(one.expand_as(many), many)
+        # A GPU block's layout goes by the strides, and with it the order of a tree of sums.
+        slack = 1e-6 if device == "cuda" else 0
+        torch.testing.assert_close(one.expand_as(many), many, rtol=slack, atol=slack)
 
 
 @pytest.mark.parametrize(("backend", "device"), targets())
@@ -457,4 +459,5 @@ def test_operators_beyond_one_affine_carry(tmp_path: Path, name: str, layout: st
         got = rlscan.compile(path, layout=layout, backend=backend)(**as_tensors(inputs, device))
         exact = oracle.run(spec, inputs, {}, layout=layout)
         for field, want in exact.items():
-            np.testing.assert_allclose(getattr(got, field).cpu().numpy(), want, rtol=3e-5, atol=3e-5)
+            slack = 3e-5 * max(1.0, float(np.abs(want).max(initial=0, where=np.isfinite(want))))
+            np.testing.assert_allclose(getattr(got, field).cpu().numpy(), want, rtol=3e-5, atol=slack)

@@ -133,6 +133,11 @@ def test_integers_are_summed_exactly(layout: str) -> None:
 def test_one_float_makes_sums_floats() -> None:
     inputs = {"x": np.array([[2**53, 1]]), "initial_sum": np.array([0.0])}
     assert run("episodic_prefix_sum", inputs)["sums"].dtype == np.float64
+    spec = small(affine() + "  z: g * s[t]\n", "x: num[B, T]", "g: 1 in [0, 1]")
+    assert oracle.run(spec, {"x": row(1, 2)})["y"].dtype == np.float64
+    assert oracle.run(small(affine(), "x: num[B, T]"), {"x": row(1, 2)})["y"].dtype == np.int64
+    counted = small(affine(b="where(x[t], 1, 0)"), "x: flag[B, T]")
+    assert oracle.run(counted, {"x": row(1, 0)})["y"].dtype == np.float64
 
 
 @pytest.mark.parametrize("layout", ["bt", "tb"])
@@ -523,6 +528,14 @@ def test_an_episodes_end_separates(name: str, B: int, T: int, seed: int, data: s
     same({key: x[:, near] for key, x in second.items()}, {key: x[:, near] for key, x in first.items()})
 
 
+def test_poison_of_integers() -> None:
+    inputs = some("episodic_prefix_sum", 1, 8, 3, dtype=np.int64)
+    inputs["start"][:5, 0] = True
+    bad = poison("episodic_prefix_sum", inputs)
+    assert (bad["initial_sum"] != inputs["initial_sum"]).any()
+    same(run("episodic_prefix_sum", bad), run("episodic_prefix_sum", inputs))
+
+
 def handed(name: str, *edits: tuple[str, str]) -> Spec:
     """A builtin whose edges are inputs, so that a window's second half can hand its first result on."""
     text = spec_text(name)
@@ -742,12 +755,22 @@ def test_max_plus_and_min_plus(operator: str, sign: int) -> None:
     np.testing.assert_array_equal(got, sign * row(4, 2, 6, -8, -2, -9))
 
 
+def test_a_step_without_a_finite_a_drops_what_is_not_finite() -> None:
+    for operator, sign in (("max_plus", 1), ("min_plus", -1)):
+        spec = small(affine(a="k[t]", start="c0", more=f"  operator: {operator}\n"), "x: f[B, T]\nk: f[B, T]\nc0: f[B]")
+        got = y(spec, x=row(3, 1), k=sign * row(-np.inf, 0), c0=[sign * np.inf])
+        np.testing.assert_array_equal(got, row(3, max(3, 1) if sign == 1 else 1))
+
+
 def test_an_operator_of_ones_own() -> None:
     operator = "  operator:\n    elements: {m: 'g', v: 'x[t]'}\n"
     operator += "    combine: {m: first.m * second.m, v: second.m * first.v + second.v}\n"
     operator += "    identity: {m: 1, v: 0}\n    apply: m * s + v\n"
     body = "scan:\n  direction: backward\n  carry: s\n" + operator + "  start: 8\noutputs:\n  y: s[t]\n"
     np.testing.assert_array_equal(y(small(body, params="g: in [0, 1]"), {"g": 0.5}, x=row(1, 2, 4)), row(4, 6, 8))
+    body = body.replace("outputs:", "  reset: cut[t]\noutputs:")
+    spec = small(body, "x: f[B, T]\ncut: flag[B, T]", "g: in [0, 1]")
+    np.testing.assert_array_equal(y(spec, {"g": 0.5}, x=row(1, 2, 4), cut=row(0, 1, 0)), row(2, 2, 8))
 
 
 def test_later_scans_read_earlier_ones() -> None:
@@ -810,13 +833,7 @@ def test_reductions() -> None:
         "sum(A, q[t] * last)": q.sum(-1),
     }
     for expression, value in wanted.items():
-        with np.errstate(all="ignore"):
-            got = y(
-                pointwise(expression, "q: f[B, T, A]\nlast: f[B, A]\nx: f[B, T]"),
-                q=q,
-                last=np.ones((2, 4)),
-                x=np.zeros((2, 3)),
-            )
+        got = y(pointwise(expression, "q: f[B, T, A]\nlast: f[B, A]"), q=q, last=np.ones((2, 4)))
         np.testing.assert_allclose(got, value, rtol=1e-12, err_msg=expression)
     huge = np.full((1, 1, 2), 1000.0)
     close(y(pointwise("logsumexp(A, q[t])", "q: f[B, T, A]"), q=huge), [[1000 + np.log(2)]])
@@ -838,6 +855,21 @@ def test_take_along_one_of_two_axes() -> None:
     spec = pointwise("take(q[t], k[t])", "q: f[B, T, A, F]\nk: int[B, T, F]")
     wanted = np.take_along_axis(q, k[:, :, None], 2)[:, :, 0]
     np.testing.assert_array_equal(y(spec, q=q, k=k), wanted)
+
+
+def test_take_of_several_elements() -> None:
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(2, 3, 4)), rng.integers(0, 4, (2, 3, 5))
+    spec = pointwise("take(q[t], k[t])", "q: f[B, T, A]\nk: int[B, T, F]")
+    np.testing.assert_array_equal(y(spec, q=q, k=k), np.take_along_axis(q, k, 2))
+
+
+def test_a_default_stands_for_a_whole_array() -> None:
+    inputs = "x: f[B, T, A]\nq: f[B, T, A] = 2\nk: int[B, T] = 3"
+    x = np.zeros((1, 2, 4))
+    for expression, value in {"sum(A, q[t])": 8, "take(q[t], k[t])": 2, "sum(A, x[t] + 1)": 4}.items():
+        np.testing.assert_array_equal(y(pointwise(expression, inputs), x=x), np.full((1, 2), value), err_msg=expression)
+    np.testing.assert_array_equal(y(pointwise("q[t]", inputs), x=x), np.full((1, 2, 4), 2))
 
 
 def test_take_past_the_edge_picks_from_the_edge() -> None:

@@ -59,7 +59,6 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
-    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -70,11 +69,9 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[None, :]
-    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
-    rank = BLOCK - 1 - slot if UP else slot
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # discounted_returns.yaml:10
     g_in = tl.zeros([LANES, 1], ACC) + last_value
-    t_ahead = (T - 1 - rank).to(INDEX)
+    t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -115,12 +112,12 @@ def kernel(
         b = rewards + gamma * cut_off  # discounted_returns.yaml:21
         a = tl.broadcast_to(a, [LANES, BLOCK])
         b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine, reverse=UP)
+        a, b = tl.associative_scan((a, b), 1, combine)
         g = tl.where(a == 0, b, a * g_in + b)
         returns = g  # discounted_returns.yaml:25
         if returns_ptr is not None:
             tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # discounted_returns.yaml:25
-        g_in = tl.sum(tl.where(rank == BLOCK - 1, g, 0), 1, keep_dims=True)
+        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -151,8 +148,7 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
-    UP = LANES > 1
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(rewards, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -179,7 +175,6 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
-        UP,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

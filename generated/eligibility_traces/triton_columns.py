@@ -75,13 +75,12 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[:, None]
-    rank = slot
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
         initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros([1, LANES], ACC) + initial_trace
-    t_ahead = rank.to(INDEX)
+    t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
@@ -123,7 +122,7 @@ def kernel(
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
             tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
-        z_in = tl.sum(tl.where(rank == BLOCK - 1, z, 0), 0, keep_dims=True)
+        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -153,9 +152,11 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B * F
     # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

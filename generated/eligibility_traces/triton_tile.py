@@ -75,13 +75,12 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[None, :]
-    rank = slot
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
         initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros([LANES, 1], ACC) + initial_trace
-    t_ahead = rank.to(INDEX)
+    t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
@@ -123,7 +122,7 @@ def kernel(
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
             tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
-        z_in = tl.sum(tl.where(rank == BLOCK - 1, z, 0), 1, keep_dims=True)
+        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -155,7 +154,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

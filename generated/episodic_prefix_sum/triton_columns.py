@@ -66,13 +66,12 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[:, None]
-    rank = slot
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
         initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros([1, LANES], ACC) + initial_sum
-    t_ahead = rank.to(INDEX)
+    t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     if done_ptr is not None:
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
@@ -110,7 +109,7 @@ def kernel(
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
             tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
-        c_in = tl.sum(tl.where(rank == BLOCK - 1, c, 0), 0, keep_dims=True)
+        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -140,9 +139,11 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     ACC = (tl.float64 if torch.float64 in dtypes else tl.float32) if out.is_floating_point() else tl.int64
     total = B * F
     # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

@@ -66,13 +66,12 @@ def kernel(
     f_lane = lane % F
     env = lane // F
     slot = tl.arange(0, BLOCK)[None, :]
-    rank = slot
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
         initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros([LANES, 1], ACC) + initial_sum
-    t_ahead = rank.to(INDEX)
+    t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     if done_ptr is not None:
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
@@ -110,7 +109,7 @@ def kernel(
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
             tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
-        c_in = tl.sum(tl.where(rank == BLOCK - 1, c, 0), 1, keep_dims=True)
+        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -142,7 +141,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

@@ -71,7 +71,6 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
-    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -82,11 +81,9 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[:, None]
-    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
-    rank = BLOCK - 1 - slot if UP else slot
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # gae.yaml:11
     adv_in = tl.zeros([1, LANES], ACC) + tl.full(UNIT, 0, ACC)
-    t_ahead = (T - 1 - rank).to(INDEX)
+    t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -138,7 +135,7 @@ def kernel(
         b = delta  # gae.yaml:25
         a = tl.broadcast_to(a, [BLOCK, LANES])
         b = tl.broadcast_to(b, [BLOCK, LANES])
-        a, b = tl.associative_scan((a, b), 0, combine, reverse=UP)
+        a, b = tl.associative_scan((a, b), 0, combine)
         adv = tl.where(a == 0, b, a * adv_in + b)
         if advantages_ptr is not None:
             advantages = adv  # gae.yaml:29
@@ -146,7 +143,7 @@ def kernel(
         if returns_ptr is not None:
             returns = adv + values  # gae.yaml:30
             tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # gae.yaml:30
-        adv_in = tl.sum(tl.where(rank == BLOCK - 1, adv, 0), 0, keep_dims=True)
+        adv_in = tl.sum(tl.where(slot == BLOCK - 1, adv, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -175,10 +172,11 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
     # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
-    UP = False
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
     span = widest(rewards, values, terminated, truncated, final_values, last_value, advantages, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -212,7 +210,6 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
-        UP,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

@@ -121,7 +121,6 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
-    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -132,15 +131,13 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[:, None]
-    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
-    rank = BLOCK - 1 - slot if UP else slot
     sum_a = tl.full([1, LANES], 0, ACC)  # retrace.yaml:23
     for a_at in range(A):
         last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
         last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + last_target_probs * last_q_values
     d_in = tl.zeros([1, LANES], ACC) + tl.full(UNIT, 0, ACC)
-    t_ahead = (T - 1 - rank).to(INDEX)
+    t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -223,10 +220,10 @@ def kernel(
             a_before = tl.full([BLOCK, LANES], 1, ACC)
             b_before = tl.full([BLOCK, LANES], 0, ACC)
             a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), 0, combine_both, reverse=UP
+                (a, b, a_before, b_before), 0, combine_both
             )
         else:
-            a, b = tl.associative_scan((a, b), 0, combine, reverse=UP)
+            a, b = tl.associative_scan((a, b), 0, combine)
         d = tl.where(a == 0, b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -241,7 +238,7 @@ def kernel(
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
             tl.store(advantages_ptr + env * advantages_b + t * advantages_t, advantages, mask=here)  # retrace.yaml:42
-        d_in = tl.sum(tl.where(rank == BLOCK - 1, d, 0), 0, keep_dims=True)
+        d_in = tl.sum(tl.where(slot == BLOCK - 1, d, 0), 0, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -271,10 +268,11 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
     # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1
-    UP = False
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -323,7 +321,6 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
-        UP,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

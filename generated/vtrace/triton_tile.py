@@ -114,7 +114,6 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
-    UP: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -125,11 +124,9 @@ def kernel(
     live = lane < B
     env = lane
     slot = tl.arange(0, BLOCK)[None, :]
-    # A slot's place in scan order: the scan comes from the end. Where UP, memory is read in its own order.
-    rank = BLOCK - 1 - slot if UP else slot
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # vtrace.yaml:13
     dv_in = tl.zeros([LANES, 1], ACC) + tl.full(UNIT, 0, ACC)
-    t_ahead = (T - 1 - rank).to(INDEX)
+    t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
@@ -213,10 +210,10 @@ def kernel(
             a_before = tl.full([LANES, BLOCK], 1, ACC)
             b_before = tl.full([LANES, BLOCK], 0, ACC)
             a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), 1, combine_both, reverse=UP
+                (a, b, a_before, b_before), 1, combine_both
             )
         else:
-            a, b = tl.associative_scan((a, b), 1, combine, reverse=UP)
+            a, b = tl.associative_scan((a, b), 1, combine)
         dv = tl.where(a == 0, b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
@@ -227,7 +224,7 @@ def kernel(
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41
             tl.store(pg_advantages_ptr + env * pg_advantages_b + t * pg_advantages_t, pg_advantages, mask=here)  # vtrace.yaml:41
-        dv_in = tl.sum(tl.where(rank == BLOCK - 1, dv, 0), 1, keep_dims=True)
+        dv_in = tl.sum(tl.where(slot == BLOCK - 1, dv, 0), 1, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -255,11 +252,10 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     dtypes = [x.dtype for x in (target_log_probs, behavior_log_probs, rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
-    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
+    # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = min(triton.next_power_of_2(T), 1024)
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))
-    UP = LANES > 1
+    WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -306,7 +302,6 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
-        UP,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

@@ -27,21 +27,40 @@ SHAPES: dict[str, dict[str, Any]] = {
         "scan_axis": 0,
     },
 }
-#: The block of a launch from T and the number of lanes, as found best on an H200 (benchmarks/results/tiles-h200.json).
-TILES: dict[str, tuple[str, ...]] = {
-    "tile": (
+_COLUMNS = (
+    "# Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.",
+    "steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)",
+    "if total > 32768:",
+    "    steps, LANES = (8, 16) if total <= 2**18 else (4, 32)",
+    "BLOCK = min(triton.next_power_of_2(T), steps)",
+    "WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1",
+)
+#: The block of a launch from T and the number of lanes, as found best on an H200 (benchmarks/results/tiles-h200.json). A step
+#: that holds many values at once needs fewer steps a thread, or its registers spill: the second of each pair.
+TILES: dict[tuple[str, bool], tuple[str, ...]] = {
+    ("tile", False): (
         "# A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.",
         "BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024",
         "LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1",
-        "WARPS = max(1, LANES * BLOCK // (512 if T <= 512 or T > 4096 else 1024))",
+        "WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4",
     ),
-    "columns": (
-        "# Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.",
-        "steps, LANES = (128, 16) if total <= 8192 else (16, 8) if total <= 32768 else (8, 16) if total <= 2**18 else (4, 32)",
-        "BLOCK = min(triton.next_power_of_2(T), steps)",
-        "WARPS = max(1, LANES * BLOCK // 256) if steps == 128 else 1",
+    ("tile", True): (
+        "# A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.",
+        "BLOCK = min(triton.next_power_of_2(T), 1024)",
+        "LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1",
+        "WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))",
     ),
+    ("columns", False): _COLUMNS,
+    ("columns", True): _COLUMNS,
 }
+
+
+def _is_wide(schedule: Schedule) -> bool:
+    """Whether a step holds many values at once: more than six reads, or a scan of more than two elements."""
+    program = schedule.program
+    reads = sum(isinstance(g.statement, Load) and not g.statement.param for g in (*program.before, *program.after))
+    neighbours = any(isinstance(g.statement, Neighbour) for g in program.after)
+    return reads > 6 or neighbours or len(program.elements) > 2
 
 
 class TritonPrinter(Printer):
@@ -207,9 +226,9 @@ class TritonWriter(Writer):
             return
         held = [self.held(position, step) for step in range(1, statement.distance + 1)]
         # The first slots look back into the block before this one.
-        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, UP, LANES, BLOCK)")
+        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, LANES, BLOCK)")
         for slot, value in enumerate(reversed(held)):
-            lines.add(f"{statement.target} = tl.where(rank == {slot}, {value}, {statement.target})")
+            lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
 
     def held(self, position: int, distance: int) -> str:
         """The carry's value `distance` steps before this block's (this step's) own."""
@@ -277,9 +296,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "lanes": tuple(_decode(schedule)),
         "lane_total": " * ".join(lanes),
         **SHAPES[schedule.kind],
-        "tile": TILES[schedule.kind],
-        # Several rows a block: read along memory, so that a warp's lanes lie along time.
-        "up": "LANES > 1" if schedule.kind == "tile" else "False",
+        "tile": TILES[schedule.kind, _is_wide(schedule)],
         "reads": writer.early()[0],
         "arrivals": writer.early()[1],
         "entry": writer.body(program.entry),
