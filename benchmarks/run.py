@@ -100,7 +100,7 @@ def inputs_of(name: str, B: int, T: int, layout: str) -> dict[str, torch.Tensor]
     return made
 
 
-def correct(name: str, layout: str, inputs: dict[str, torch.Tensor], run: Callable[..., Any]) -> bool:
+def correct(layout: str, inputs: dict[str, torch.Tensor], run: Callable[..., Any]) -> bool:
     """Against the oracle, on the first environments."""
     spec = run.spec
     few = {}
@@ -168,16 +168,13 @@ def main() -> None:
     }
     copies: dict[int, float] = {}
     names = [
-        n
-        for n in (
-            "gae",
-            "td_lambda",
-            "discounted_returns",
-            "vtrace",
-            "retrace",
-            "eligibility_traces",
-            "episodic_prefix_sum",
-        )
+        "gae",
+        "td_lambda",
+        "discounted_returns",
+        "vtrace",
+        "retrace",
+        "eligibility_traces",
+        "episodic_prefix_sum",
     ]
     for shape in options.shapes.split(","):
         B, T = map(int, shape.split("x"))
@@ -187,7 +184,7 @@ def main() -> None:
                     continue
                 run = rlscan.compile(name, layout=layout)
                 inputs = inputs_of(name, B, T, layout)
-                if not correct(name, layout, inputs, run):
+                if not correct(layout, inputs, run):
                     print(f"{name} {layout} {shape}: WRONG, not timed", flush=True)
                     continue
                 size = sum(x.numel() * x.element_size() for x in (*inputs.values(), *run(**inputs)))

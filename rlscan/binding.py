@@ -91,6 +91,8 @@ class Interface:
     outputs: tuple[Slot, ...]
     #: the names of all of the spec's outputs, in its order; `outputs` are those asked for
     every_output: tuple[str, ...]
+    #: whether integers in give integers out
+    whole: bool
     together: tuple[tuple[str, ...], ...]
     names: frozenset[str]
     #: the inputs' dims, once for each set of optional axes that a call may leave out; all of them present comes first
@@ -176,11 +178,11 @@ class Interface:
         return slot.kind in ("float", "num") and TIME not in slot.dims
 
     def result_dtype(self, dtypes: Iterable[tuple[Slot, str]], fallback: str) -> str:
-        """The promoted dtype of the floats given; int64 where every number read is an integer; else `fallback`.
+        """The promoted dtype of the floats given; int64 where all is integer and stays so; else `fallback`.
 
         float16 with bfloat16 is float32, as in torch.promote_types.
         """
-        floats, integers, only_num = set(), False, not self.params
+        floats, integers, only_num = set(), False, self.whole
         for slot, dtype in dtypes:
             if slot.kind == "float" or slot.kind == "num":
                 if dtype in INTEGERS:
@@ -305,7 +307,11 @@ class Interface:
 
 
 def interface(
-    spec: Spec, layout: str, outputs: tuple[str, ...] | None, dims: Mapping[str, tuple[str, ...]]
+    spec: Spec,
+    layout: str,
+    outputs: tuple[str, ...] | None,
+    dims: Mapping[str, tuple[str, ...]],
+    whole: bool = True,
 ) -> Interface:
     """The call of `spec` in one layout. `dims` are the outputs' dims, batch first."""
     if layout not in ("bt", "tb"):
@@ -335,6 +341,7 @@ def interface(
         params=spec.params,
         outputs=results,
         every_output=tuple(output.name for output in spec.outputs),
+        whole=whole and not spec.params,
         together=spec.together,
         names=frozenset([*(item.name for item in spec.inputs), *(param.name for param in spec.params)]),
         variants=tuple(tuple(tuple(a for a in s.dims if a not in absent) for s in inputs) for absent in left_out),

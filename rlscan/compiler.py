@@ -20,7 +20,7 @@ from rlscan import store
 from rlscan.backends import BACKENDS
 from rlscan.diagnostics import located
 from rlscan.emit import emit
-from rlscan.explain import explained
+from rlscan.page import explained
 from rlscan.ir import Law, Scan
 from rlscan.laws import prove
 from rlscan.lift import lift
@@ -75,6 +75,7 @@ def compile_text(text: str, name: str, layout: str, backend: str | None, outputs
         backend=backend,
         outputs=outputs,
         dims={output.name: ("B", "T", *output.axes) for output in scan.outputs},
+        whole=scan.whole,
         load=partial(generated, parsed),
         choose=partial(choose, scan.lane_axes),
         recompile=compile_text,

@@ -303,6 +303,8 @@ class Scan:
     crosses: tuple[str, ...]
     #: named axes that carries or outputs keep: the scan runs once for each of their elements
     lane_axes: tuple[str, ...]
+    #: whether integers in give integers out: nothing divides, and no param or function brings fractions in
+    whole: bool
     laws: tuple[Law, ...] = ()
 
     @property

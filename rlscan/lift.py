@@ -12,7 +12,9 @@ from rlscan import operators
 from rlscan.affine import split
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import (
+    Call,
     Const,
+    Definition,
     EdgeValue,
     Expr,
     Operator,
@@ -64,6 +66,7 @@ def lift(spec: Spec) -> Scan:
         outputs=outputs,
         crosses=spec.crosses,
         lane_axes=tuple(order),
+        whole=not spec.params and all(map(_whole, _everything(stages, lets, outputs, edges))),
     )
     _refuse_reads_against(scan)
     _refuse_reduced_optional_axes(scan)
@@ -81,7 +84,7 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
     else:
         operator, raw, spans = _from_coefficients(scope, block, names)
     starts = tuple(scope.number(_present(carry.start), timeless="`start`") for carry in block.carries)
-    axes = _union([*map(axes_of, raw), *map(axes_of, starts), *(axes_of(e) for e in (reset, keep) if e)])
+    axes = scope.ordered([*map(axes_of, raw), *map(axes_of, starts), *(axes_of(e) for e in (reset, keep) if e)])
     scope.define_carries(names, axes)
     return Stage(
         direction=block.direction,
@@ -198,6 +201,38 @@ def _edge(scope: Scope, name: str) -> EdgeValue:
     )
 
 
+_WHOLE = {"add", "sub", "mul", "pow", "neg", "abs", "min", "max", "clip", "where", "number"}
+
+
+def _everything(
+    stages: tuple[Stage, ...],
+    lets: tuple[Definition, ...],
+    outputs: tuple[Definition, ...],
+    edges: tuple[EdgeValue, ...],
+) -> list[Expr]:
+    found = [definition.value for definition in (*lets, *outputs)]
+    for stage in stages:
+        found += [
+            *stage.step,
+            *(carry.start for carry in stage.carries),
+            *stage.operator.combine,
+            *stage.operator.apply,
+        ]
+    return found + [value for edge in edges for value in (edge.before, edge.after) if value is not None]
+
+
+def _whole(expr: Expr) -> bool:
+    """Whether an expression of integers is an integer."""
+    for node in walk(expr):
+        if isinstance(node, Const) and not isinstance(node.value, bool) and not float(node.value).is_integer():
+            return False
+        if isinstance(node, Reduce) and node.op == "logsumexp":
+            return False
+        if isinstance(node, Call) and node.kind == "number" and node.fn not in _WHOLE:
+            return False
+    return True
+
+
 def _refuse_reads_against(scan: Scan) -> None:
     """A carry is known only on the side that the scan comes from."""
     stage = scan.stages[0]
@@ -243,7 +278,3 @@ def _present(expression: Expression | None) -> Expression:
     if expression is None:
         raise AssertionError("parse gives every carry its parts")
     return expression
-
-
-def _union(axes: list[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(axis for group in axes for axis in group))

@@ -184,6 +184,8 @@ class _Lowering:
         self.before = _Block(None, [])
         self.after = _Block(None, [])
         self.stack: list[_Block] = [self.before]
+        #: the phase that is being lowered, `before` or `after`, also while an edge is lowered into `entry`
+        self.phase = self.before
         self.side = "step"
         self.index: dict[str, Expr] = {}
         self.memo: dict[object, Expr] = {}
@@ -196,7 +198,7 @@ class _Lowering:
             Assign(self.elements[name], self.value(expr, 0), span.line)
             for name, expr, span in zip(stage.operator.elements, stage.step, stage.spans, strict=True)
         )
-        self.stack = [self.after]
+        self.stack, self.phase = [self.after], self.after
         for output in self.scan.outputs:
             value = self._definition(output.name, 0)
             self.after.statements.append(Store(output.name, value, output.axes, output.span.line))
@@ -266,7 +268,10 @@ class _Lowering:
     def _read(self, ref: Ref, shift: int, chosen: Mapping[str, Expr]) -> Expr:
         item = self.inputs[ref.name]
         total = ref.offset + shift if ref.timed else 0
+        held = dict(self.index)
+        self.index |= chosen
         edge = self._edge(ref.name, total, ref.offset) if ref.timed else None
+        self.index = held
         index = tuple((axis, chosen[axis] if axis in chosen else self._position(axis)) for axis in ref.axes)
         key = ("read", ref.name, total, edge is not None, index)
         if key in self.memo:
@@ -292,9 +297,17 @@ class _Lowering:
             # What the picking index itself varies with.
             local += [a for a in self.index if _mentions(chosen[axis], self.index[a])]
         inner = self._loop(tuple(local))
-        (inner or (self.stack[0] if ref.timed or chosen else self.entry)).statements.append(load)
+        # A position that an input picked changes from step to step, and so does what is read there.
+        picked = any(not self._is_counter(axis, expr) for axis, expr in index)
+        (inner or (self.phase if ref.timed or picked else self.entry)).statements.append(load)
         self.memo[key] = Var(target, ref.kind)
         return self.memo[key]
+
+    def _is_counter(self, axis: str, expr: Expr) -> bool:
+        """Whether a position is a lane's or an open loop's own."""
+        return expr == Var(f"{axis.lower()}_lane", "int") or any(
+            block.axis == axis and self.index.get(axis) == expr for block in self.stack
+        )
 
     def _param(self, name: str, shift: int) -> Expr:
         at = self.side

@@ -49,12 +49,14 @@ class Estimator:
         backend: str | None,
         outputs: tuple[str, ...] | None,
         dims: Mapping[str, tuple[str, ...]],
+        whole: bool = True,
         load: Callable[[str, str], ModuleType],
         choose: Callable[..., str],
         recompile: Callable[[str, str, str, str | None, tuple[str, ...] | None], Estimator],
     ) -> None:
         """
-        dims: each output's dims, batch first. load(backend, schedule) gives a generated module, and
+        dims: each output's dims, batch first. whole: whether integers in give integers out.
+        load(backend, schedule) gives a generated module, and
         choose(backend=…, layout=…, sizes=…) names the schedule. recompile(text, name, layout, backend, outputs) is a
         module's function, by which a pickled estimator is made again.
         """
@@ -62,7 +64,7 @@ class Estimator:
             raise ValueError(f'backend must be None, "triton" or "cpu", got {backend!r}')
         self._spec = spec
         self._backend = backend
-        self._face = binding.interface(spec, layout, outputs, dims)
+        self._face = binding.interface(spec, layout, outputs, dims, whole)
         self._load = load
         self._choose = choose
         self._recompile = recompile

@@ -7,7 +7,7 @@ found), and remembers what was used, on which side of the window, to refuse what
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rlscan.diagnostics import SpecError, did_you_mean
 from rlscan.ir import Call, Const, Definition, Expr, Reduce, Ref, Take, ValueKind, Var, axes_of, kind_of, walk
@@ -44,7 +44,8 @@ class Scope:
         self.written |= {output.name: output for output in spec.outputs}
         self.carries = {carry.name: carry for block in spec.scans for carry in block.carries}
         self.carry_axes: dict[str, tuple[str, ...]] = {}
-        self.axes = {axis for item in spec.inputs for axis in item.dims if axis not in ("B", "T")}
+        #: the named axes, in the order in which the inputs name them: every value has its axes in that order
+        self.axes = tuple(dict.fromkeys(d for item in spec.inputs for d in item.dims if d not in ("B", "T")))
         self._done: dict[str, Definition] = {}
         self._open: list[str] = []
         self._used: set[str] = set()
@@ -76,6 +77,8 @@ class Scope:
                 written.span,
                 "reduce it, as in sum(A, …)",
             )
+        if kind == "int":
+            return lifter.as_index(expr, written.tree)
         return lifter.as_flag(expr, written.tree) if kind == "flag" else lifter.as_number(expr, written.tree)
 
     def over_elements(
@@ -87,6 +90,11 @@ class Scope:
             names[carry] = incoming(carry)
         lifter = _Lifter(self, written, local=names, pairs=elements if pair else ())
         return lifter.as_number(lifter.lift(), written.tree)
+
+    def ordered(self, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        """The axes of several values together, in the spec's order."""
+        found = {axis for group in groups for axis in group}
+        return tuple(axis for axis in self.axes if axis in found)
 
     def define_carries(self, names: tuple[str, ...], axes: tuple[str, ...]) -> None:
         self.carry_axes.update(dict.fromkeys(names, axes))
@@ -110,7 +118,7 @@ class Scope:
         if any(output.name == name for output in self.spec.outputs):
             expr = lifter.as_number(expr, written.value.tree)
         self._open.pop()
-        made = Definition(name, expr, kind_of(expr), axes_of(expr), _timed(expr), written.span)
+        made = Definition(name, expr, kind_of(expr), self.ordered([axes_of(expr)]), _timed(expr), written.span)
         self._done[name] = made
         return made
 
@@ -244,6 +252,13 @@ class _Lifter:
             )
         return expr
 
+    def as_index(self, expr: Expr, node: ast.AST) -> Expr:
+        if isinstance(expr, Const) and expr.kind == "number" and isinstance(expr.value, int) and expr.value >= 0:
+            return Const(expr.value, "int", expr.span)
+        if kind_of(expr) != "int":
+            raise self.error("RLS312", "an integer is needed here", node, "declare the input as `int[…]`")
+        return expr
+
     def number(self, node: ast.expr) -> Expr:
         return self.as_number(self.expr(node), node)
 
@@ -324,11 +339,7 @@ class _Lifter:
         read = self.expr(source)
         if not isinstance(read, Ref) or read.name not in self.scope.inputs:
             raise self.error("RLS307", "take picks from an input", source, "take(q_values[t], actions[t])")
-        at = self.expr(index)
-        if isinstance(at, Const) and at.kind == "number" and isinstance(at.value, int) and at.value >= 0:
-            at = Const(at.value, "int", at.span)
-        if kind_of(at) != "int":
-            raise self.error("RLS312", "take needs an integer index", index, "declare the input as `int[…]`")
+        at = self.as_index(self.expr(index), index)
         free = [axis for axis in read.axes if axis not in axes_of(at)]
         if len(free) != 1:
             raise self.error(

@@ -36,7 +36,7 @@ LAYERS = (
     # the disk
     ("rlscan.store",),
     # text
-    ("rlscan.emit", "rlscan.explain"),
+    ("rlscan.emit", "rlscan.page"),
     ("rlscan.backends", "rlscan.latex"),
     ("rlscan.backends.triton", "rlscan.backends.cpu"),
     ("rlscan.backends.base",),

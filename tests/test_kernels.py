@@ -352,9 +352,44 @@ def test_offsets_beyond_32_bits() -> None:
 
 
 OPERATORS = {
-    # The last step wins a tie of priorities: two elements, not commutative.
-    "latest": """rlscan: 1
-name: latest
+    # What is picked past the last step is picked from the edge's own tensor.
+    "picked": """rlscan: 1
+name: picked
+inputs:
+  q: f[B, T, A]
+  a: int[B, T]
+  last_q: f[B, A]
+  last_a: int[B]
+edge:
+  q: last_q
+  a: last_a
+scan:
+  direction: backward
+  carry: s
+  a: 0.5
+  b: take(q[t+1], a[t+1])
+  start: 0
+outputs:
+  y: s[t]
+  best: max(A, q[t+1])
+""",
+    # Two lane axes, the later one read first.
+    "outer": """rlscan: 1
+name: outer
+inputs:
+  x: f[B, T, F]
+  w: f[B, T, G]
+scan:
+  direction: forward
+  carry: s
+  update: w[t] * x[t] - 0.5 * s
+  start: 0
+outputs:
+  y: s[t]
+""",
+    # An operator of the spec's own with two elements that do not commute.
+    "own": """rlscan: 1
+name: own
 inputs:
   x: f[B, T]
   seen: flag[B, T]
@@ -362,13 +397,13 @@ scan:
   direction: forward
   carry: s
   operator:
-    elements: {has: "where(seen[t], 1, 0)", value: "x[t]"}
-    combine: {has: "max(first.has, second.has)", value: "where(second.has > 0, second.value, first.value)"}
-    identity: {has: -inf, value: 0}
-    apply: where(has > 0, value, s)
-  start: 0
+    elements: {m: "where(seen[t], 0.5, -1)", v: "x[t]"}
+    combine: {m: first.m * second.m, v: second.m * first.v + second.v}
+    identity: {m: 1, v: 0}
+    apply: m * s + v
+  start: 2
 outputs:
-  last_seen: s[t]
+  y: s[t]
 """,
     "total": """rlscan: 1
 name: total
@@ -455,9 +490,24 @@ def test_operators_beyond_one_affine_carry(tmp_path: Path, name: str, layout: st
     path.write_text(OPERATORS[name])
     spec = parse(path.read_text(), path.name)
     for B, T in ((3, 13), (1, 1)) if device == "cpu" else ((3, 13), (5, 700), (2, 5000)):
-        inputs = in_layout(spec, draw(spec, np.random.default_rng(7), B, T, {}), layout)
+        inputs = in_layout(spec, draw(spec, np.random.default_rng(7), B, T, {"A": 5, "F": 3, "G": 2}), layout)
         got = rlscan.compile(path, layout=layout, backend=backend)(**as_tensors(inputs, device))
         exact = oracle.run(spec, inputs, {}, layout=layout)
         for field, want in exact.items():
             slack = 3e-5 * max(1.0, float(np.abs(want).max(initial=0, where=np.isfinite(want))))
             np.testing.assert_allclose(getattr(got, field).cpu().numpy(), want, rtol=3e-5, atol=slack)
+
+
+@pytest.mark.parametrize(("backend", "device"), targets())
+def test_integers_stay_integers_only_where_nothing_divides(tmp_path: Path, backend: str, device: str) -> None:
+    path = tmp_path / "half.yaml"
+    path.write_text(
+        "rlscan: 1\nname: half\ninputs:\n  x: num[B, T]\nscan:\n  direction: forward\n  carry: s\n  a: 1\n  b: x[t]\n"
+        "  start: 0\noutputs:\n  half: s[t] / 2\n"
+    )
+    x = torch.tensor([[1, 2, 4]], device=device)
+    assert rlscan.compile(path, backend=backend)(x=x).half.tolist() == [[0.5, 1.5, 3.5]]
+    big = torch.tensor([[2**53, 1, 1]], device=device)
+    sums = rlscan.compile("episodic_prefix_sum", backend=backend)(x=big).sums
+    assert sums.dtype == torch.int64
+    assert sums.tolist() == [[2**53, 2**53 + 1, 2**53 + 2]]

@@ -64,13 +64,15 @@ class Printer:
 
     def argument(self, expr: Expr) -> str:
         if isinstance(expr, Const):
-            return self.literal(expr.value, True)
+            return repr(expr.value) if expr.kind == "int" else self.literal(expr.value, True)
         return self.text(expr)
 
     def render(self, expr: Expr) -> tuple[str, int]:
         """Text and the strength of its outermost operator."""
         if isinstance(expr, Var):
             return expr.name, _ATOM
+        if isinstance(expr, Const) and expr.kind == "int":
+            return repr(expr.value), _ATOM
         if isinstance(expr, Const):
             return self.literal(expr.value, False), _ATOM if isinstance(expr.value, bool) or expr.value >= 0 else _UNARY
         if isinstance(expr, Inside):

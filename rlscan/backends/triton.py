@@ -292,7 +292,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "scanned": ", ".join(program.elements),
         "scanning": _operands(program.elements),
         **_exclusive(writer),
-        "integers": any(item.kind == "num" for item in scan.inputs),
+        "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
         "lanes": tuple(_decode(schedule)),
         "lane_total": " * ".join(lanes),
         **SHAPES[schedule.kind],
