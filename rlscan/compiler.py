@@ -20,10 +20,10 @@ from rlscan import store
 from rlscan.backends import BACKENDS
 from rlscan.diagnostics import located
 from rlscan.emit import emit
-from rlscan.page import explained
 from rlscan.ir import Law, Scan
 from rlscan.laws import prove
 from rlscan.lift import lift
+from rlscan.page import explained
 from rlscan.parse import parse
 from rlscan.schedule import CHOICE, choose, plan
 from rlscan.spec import Spec
