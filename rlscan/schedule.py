@@ -29,7 +29,7 @@ CHOICE: dict[str, dict[str, str]] = {
 #: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.
 RESERVED = frozenset(
     (  # noqa: SIM905
-        "ACC INDEX ROWS BLOCK LANES UNIT FULL MANY WARPS B T number tl triton torch np numba math functools "
+        "ACC INDEX AXIS SHAPE NARROW FAST BLOCK LANES UNIT FULL MANY WARPS B T number tl triton torch np numba math functools "
         "row lane live here here_ahead t_ahead slot block step steps env t i lo hi left right width span total dtypes "
         "combine combine_both kernel launch arguments packed programs warps compiled earlier larger smaller tanh strides "
         "widest out time_major lanes variant signature swap part take index rows range min max abs float int bool len "

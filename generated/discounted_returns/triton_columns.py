@@ -55,6 +55,7 @@ def kernel(
     T,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -62,15 +63,19 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[None, :]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B
     env = lane
-    slot = tl.arange(0, BLOCK)[:, None]
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # discounted_returns.yaml:10
-    g_in = tl.zeros([1, LANES], ACC) + last_value
+    g_in = tl.zeros(NARROW, ACC) + last_value
     t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
@@ -110,14 +115,14 @@ def kernel(
         cut_off = tl.where(truncated & ~terminated, final_values, tl.full(UNIT, 0, ACC))  # discounted_returns.yaml:16
         a = tl.where(done, tl.full(UNIT, 0, ACC), gamma)  # discounted_returns.yaml:20
         b = rewards + gamma * cut_off  # discounted_returns.yaml:21
-        a = tl.broadcast_to(a, [BLOCK, LANES])
-        b = tl.broadcast_to(b, [BLOCK, LANES])
-        a, b = tl.associative_scan((a, b), 0, combine)
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         g = tl.where(a == 0, b, a * g_in + b)
         returns = g  # discounted_returns.yaml:25
         if returns_ptr is not None:
             tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # discounted_returns.yaml:25
-        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), 0, keep_dims=True)
+        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -173,6 +178,7 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
         T,
         ACC,
         INDEX,
+        0,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

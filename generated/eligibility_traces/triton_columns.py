@@ -60,6 +60,7 @@ def kernel(
     F,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -67,19 +68,23 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[None, :]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B * F
     f_lane = lane % F
     env = lane // F
-    slot = tl.arange(0, BLOCK)[:, None]
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
         initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
-    z_in = tl.zeros([1, LANES], ACC) + initial_trace
+    z_in = tl.zeros(NARROW, ACC) + initial_trace
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
@@ -115,14 +120,14 @@ def kernel(
             lam = tl.load(lam_ptr + env * lam_b + t * lam_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated_prev | truncated_prev, tl.full(UNIT, 0, ACC), gamma * lam)  # eligibility_traces.yaml:19
         b = features  # eligibility_traces.yaml:20
-        a = tl.broadcast_to(a, [BLOCK, LANES])
-        b = tl.broadcast_to(b, [BLOCK, LANES])
-        a, b = tl.associative_scan((a, b), 0, combine)
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         z = tl.where(a == 0, b, a * z_in + b)
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
             tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
-        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), 0, keep_dims=True)
+        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -181,6 +186,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         F,
         ACC,
         INDEX,
+        0,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

@@ -18,6 +18,9 @@ import torch
 import triton
 import triton.language as tl
 
+# Where addresses descend, Triton 3.6 lays a block's first axis along memory, and later versions its last.
+FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
+
 
 @triton.jit
 def combine(a_first, b_first, a_second, b_second):
@@ -60,6 +63,7 @@ def kernel(
     F,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -67,19 +71,23 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[:, None]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B * F
     f_lane = lane % F
     env = lane // F
-    slot = tl.arange(0, BLOCK)[None, :]
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
         initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
-    z_in = tl.zeros([LANES, 1], ACC) + initial_trace
+    z_in = tl.zeros(NARROW, ACC) + initial_trace
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
@@ -115,14 +123,14 @@ def kernel(
             lam = tl.load(lam_ptr + env * lam_b + t * lam_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated_prev | truncated_prev, tl.full(UNIT, 0, ACC), gamma * lam)  # eligibility_traces.yaml:19
         b = features  # eligibility_traces.yaml:20
-        a = tl.broadcast_to(a, [LANES, BLOCK])
-        b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         z = tl.where(a == 0, b, a * z_in + b)
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
             tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
-        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), 1, keep_dims=True)
+        z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -153,7 +161,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     total = B * F
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
@@ -179,6 +187,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         F,
         ACC,
         INDEX,
+        FAST,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

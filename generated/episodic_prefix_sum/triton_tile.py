@@ -17,6 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
+# Where addresses descend, Triton 3.6 lays a block's first axis along memory, and later versions its last.
+FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
+
 
 @triton.jit
 def combine(a_first, b_first, a_second, b_second):
@@ -51,6 +54,7 @@ def kernel(
     F,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -58,19 +62,23 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[:, None]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B * F
     f_lane = lane % F
     env = lane // F
-    slot = tl.arange(0, BLOCK)[None, :]
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
         initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
-    c_in = tl.zeros([LANES, 1], ACC) + initial_sum
+    c_in = tl.zeros(NARROW, ACC) + initial_sum
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     if done_ptr is not None:
@@ -102,14 +110,14 @@ def kernel(
         done_prev = tl.where(t - 1 >= 0, done_prev, tl.full(UNIT, False, tl.int1))
         a = tl.where(done_prev | start, tl.full(UNIT, 0, ACC), tl.full(UNIT, 1, ACC))  # episodic_prefix_sum.yaml:15
         b = x  # episodic_prefix_sum.yaml:16
-        a = tl.broadcast_to(a, [LANES, BLOCK])
-        b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         c = tl.where(a == 0, b, a * c_in + b)
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
             tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
-        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), 1, keep_dims=True)
+        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -140,7 +148,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     total = B * F
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
@@ -160,6 +168,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         F,
         ACC,
         INDEX,
+        FAST,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

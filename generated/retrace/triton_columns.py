@@ -117,6 +117,7 @@ def kernel(
     A,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -124,19 +125,23 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[None, :]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B
     env = lane
-    slot = tl.arange(0, BLOCK)[:, None]
-    sum_a = tl.full([1, LANES], 0, ACC)  # retrace.yaml:23
+    sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
     for a_at in range(A):
         last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
         last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + last_target_probs * last_q_values
-    d_in = tl.zeros([1, LANES], ACC) + tl.full(UNIT, 0, ACC)
+    d_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
@@ -198,7 +203,7 @@ def kernel(
         target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
         w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
         c_next = tl.where(t + 1 < T, lam_next * smaller(c_bar_next, w_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
-        sum_a_ = tl.full([BLOCK, LANES], 0, ACC)  # retrace.yaml:28
+        sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
         for a_at_ in range(A):
             target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
             q_values_next = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + a_at_ * q_values_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:6
@@ -214,16 +219,16 @@ def kernel(
                 rho_bar = tl.load(rho_bar_ptr + env * rho_bar_b + t * rho_bar_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
-        a = tl.broadcast_to(a, [BLOCK, LANES])
-        b = tl.broadcast_to(b, [BLOCK, LANES])
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
         if advantages_ptr is not None:
-            a_before = tl.full([BLOCK, LANES], 1, ACC)
-            b_before = tl.full([BLOCK, LANES], 0, ACC)
+            a_before = tl.full(SHAPE, 1, ACC)
+            b_before = tl.full(SHAPE, 0, ACC)
             a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), 0, combine_both
+                (a, b, a_before, b_before), AXIS, combine_both
             )
         else:
-            a, b = tl.associative_scan((a, b), 0, combine)
+            a, b = tl.associative_scan((a, b), AXIS, combine)
         d = tl.where(a == 0, b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -238,7 +243,7 @@ def kernel(
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
             tl.store(advantages_ptr + env * advantages_b + t * advantages_t, advantages, mask=here)  # retrace.yaml:42
-        d_in = tl.sum(tl.where(slot == BLOCK - 1, d, 0), 0, keep_dims=True)
+        d_in = tl.sum(tl.where(slot == BLOCK - 1, d, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -317,6 +322,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         A,
         ACC,
         INDEX,
+        0,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

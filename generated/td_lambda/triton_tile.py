@@ -18,6 +18,9 @@ import torch
 import triton
 import triton.language as tl
 
+# Where addresses descend, Triton 3.6 lays a block's first axis along memory, and later versions its last.
+FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
+
 
 @triton.jit
 def combine(a_first, b_first, a_second, b_second):
@@ -62,6 +65,7 @@ def kernel(
     T,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -69,15 +73,19 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[:, None]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B
     env = lane
-    slot = tl.arange(0, BLOCK)[None, :]
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # td_lambda.yaml:11
-    g_in = tl.zeros([LANES, 1], ACC) + last_value
+    g_in = tl.zeros(NARROW, ACC) + last_value
     t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
@@ -124,14 +132,14 @@ def kernel(
         ahead = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, (1 - lam) * values_next))  # td_lambda.yaml:20
         a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * lam)  # td_lambda.yaml:24
         b = rewards + gamma * ahead  # td_lambda.yaml:25
-        a = tl.broadcast_to(a, [LANES, BLOCK])
-        b = tl.broadcast_to(b, [LANES, BLOCK])
-        a, b = tl.associative_scan((a, b), 1, combine)
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         g = tl.where(a == 0, b, a * g_in + b)
         returns = g  # td_lambda.yaml:29
         if returns_ptr is not None:
             tl.store(returns_ptr + env * returns_b + t * returns_t, returns, mask=here)  # td_lambda.yaml:29
-        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), 1, keep_dims=True)
+        g_in = tl.sum(tl.where(slot == BLOCK - 1, g, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -161,7 +169,7 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
     total = B
     # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
     span = widest(rewards, values, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
@@ -190,6 +198,7 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
         T,
         ACC,
         INDEX,
+        FAST,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

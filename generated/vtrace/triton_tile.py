@@ -25,6 +25,9 @@ import torch
 import triton
 import triton.language as tl
 
+# Where addresses descend, Triton 3.6 lays a block's first axis along memory, and later versions its last.
+FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
+
 
 @triton.jit
 def combine(a_first, b_first, a_second, b_second):
@@ -110,6 +113,7 @@ def kernel(
     T,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
+    AXIS: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
@@ -117,15 +121,19 @@ def kernel(
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
+    # Time lies along the block's first axis or its last: along that which Triton lays along memory.
+    SHAPE: tl.constexpr = [BLOCK, LANES] if AXIS == 0 else [LANES, BLOCK]
+    NARROW: tl.constexpr = [1, LANES] if AXIS == 0 else [LANES, 1]
+    slot = tl.arange(0, BLOCK)[:, None] if AXIS == 0 else tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, LANES)[None, :] if AXIS == 0 else tl.arange(0, LANES)[:, None]
     # The window is one block exactly: known when compiled, every mask of time folds away.
     if FULL:
         T = BLOCK
-    lane = tl.program_id(0).to(INDEX) * LANES + tl.arange(0, LANES)[:, None]
+    lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B
     env = lane
-    slot = tl.arange(0, BLOCK)[None, :]
     last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # vtrace.yaml:13
-    dv_in = tl.zeros([LANES, 1], ACC) + tl.full(UNIT, 0, ACC)
+    dv_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
@@ -204,16 +212,16 @@ def kernel(
                 pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * c)  # vtrace.yaml:35
         b = delta  # vtrace.yaml:36
-        a = tl.broadcast_to(a, [LANES, BLOCK])
-        b = tl.broadcast_to(b, [LANES, BLOCK])
+        a = tl.broadcast_to(a, SHAPE)
+        b = tl.broadcast_to(b, SHAPE)
         if pg_advantages_ptr is not None:
-            a_before = tl.full([LANES, BLOCK], 1, ACC)
-            b_before = tl.full([LANES, BLOCK], 0, ACC)
+            a_before = tl.full(SHAPE, 1, ACC)
+            b_before = tl.full(SHAPE, 0, ACC)
             a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), 1, combine_both
+                (a, b, a_before, b_before), AXIS, combine_both
             )
         else:
-            a, b = tl.associative_scan((a, b), 1, combine)
+            a, b = tl.associative_scan((a, b), AXIS, combine)
         dv = tl.where(a == 0, b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
@@ -224,7 +232,7 @@ def kernel(
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41
             tl.store(pg_advantages_ptr + env * pg_advantages_b + t * pg_advantages_t, pg_advantages, mask=here)  # vtrace.yaml:41
-        dv_in = tl.sum(tl.where(slot == BLOCK - 1, dv, 0), 1, keep_dims=True)
+        dv_in = tl.sum(tl.where(slot == BLOCK - 1, dv, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -298,6 +306,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         T,
         ACC,
         INDEX,
+        FAST,  # AXIS
         LANES,
         BLOCK,
         T == BLOCK,  # FULL

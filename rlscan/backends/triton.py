@@ -10,23 +10,6 @@ from rlscan.ir import Const, Expr, Var, substitute
 from rlscan.lower import Load, Loop, Neighbour, Statement, Store
 from rlscan.schedule import Schedule, local_name
 
-#: How each schedule lays its block out: time along the rows of memory, or across them.
-SHAPES: dict[str, dict[str, Any]] = {
-    "tile": {
-        "slot_axis": "[None, :]",
-        "lane_axis": "[:, None]",
-        "shape": "[LANES, BLOCK]",
-        "narrow": "[LANES, 1]",
-        "scan_axis": 1,
-    },
-    "columns": {
-        "slot_axis": "[:, None]",
-        "lane_axis": "[None, :]",
-        "shape": "[BLOCK, LANES]",
-        "narrow": "[1, LANES]",
-        "scan_axis": 0,
-    },
-}
 _COLUMNS = (
     "# Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.",
     "steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)",
@@ -41,7 +24,7 @@ TILES: dict[tuple[str, bool], tuple[str, ...]] = {
     ("tile", False): (
         "# A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.",
         "BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024",
-        "LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1",
+        "LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1",
         "WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4",
     ),
     ("tile", True): (
@@ -213,7 +196,7 @@ class TritonWriter(Writer):
         return f"for {loop.index} in range({local_name(loop.axis)}):"
 
     def accumulator(self, loop: Loop) -> str:
-        shape = SHAPES[self.schedule.kind]["shape" if loop.timed else "narrow"]
+        shape = "SHAPE" if loop.timed else "NARROW"
         start = self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, False)
         return f"tl.full({shape}, {start}, ACC)"
 
@@ -226,7 +209,7 @@ class TritonWriter(Writer):
             return
         held = [self.held(position, step) for step in range(1, statement.distance + 1)]
         # The first slots look back into the block before this one.
-        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, LANES, BLOCK)")
+        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, AXIS, SHAPE, BLOCK)")
         for slot, value in enumerate(reversed(held)):
             lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
 
@@ -295,7 +278,8 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
         "lanes": tuple(_decode(schedule)),
         "lane_total": " * ".join(lanes),
-        **SHAPES[schedule.kind],
+        "rows": schedule.kind == "tile",
+        "axis": "FAST" if schedule.kind == "tile" else "0",
         "tile": TILES[schedule.kind, _is_wide(schedule)],
         "reads": writer.early()[0],
         "arrivals": writer.early()[1],
@@ -328,14 +312,13 @@ def _exclusive(writer: TritonWriter) -> dict[str, Any]:
     first = [f"{n}_first" for n in operator.elements]
     second = [f"{n}_second" for n in operator.elements]
     before = [f"{n}_before" for n in operator.elements]
-    shape = SHAPES[writer.schedule.kind]["shape"]
     return {
         "exclusive": bool(near),
         "exclusive_test": "" if always else " or ".join(writer.given(name) for name in outputs),
         "exclusive_scanned": ", ".join((*program.elements, *program.preceding)),
         "exclusive_scanning": _operands((*program.elements, *program.preceding)),
         "identities": tuple(
-            {"name": name, "value": f"tl.full({shape}, {writer.printer.literal(value.value, False)}, ACC)"}
+            {"name": name, "value": f"tl.full(SHAPE, {writer.printer.literal(value.value, False)}, ACC)"}
             for name, value in zip(program.preceding, operator.identity, strict=True)
             if isinstance(value, Const)
         ),
