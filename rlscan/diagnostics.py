@@ -52,7 +52,7 @@ CODES: dict[str, str] = {
     "RLS307": "axes that do not fit",
     "RLS308": "reads itself",
     "RLS309": "carry used where it cannot be",
-    "RLS310": "offset against the scan",
+    "RLS310": "carry of a later scan",
     "RLS311": "never used",
     "RLS312": "index that is not an integer",
     "RLS313": "edge that depends on time",

@@ -5,16 +5,18 @@ crosses every boundary between t and t+k. For each, assume R there, case by case
 (a select lets nothing of the branch not taken through, NaN included; a product with zero does not count) and look at what is
 still read beyond it. The flags of R itself may be read: they say where the end is.
 
-A spec without a reset has no episodes and nothing to prove. `crosses: [x]` allows a read of x on purpose.
+Where one scan resets, every other must too, or its carry brings the other side in: `crosses: [carry]` allows that, as
+`crosses: [x]` allows a read of x, on purpose. A spec without a reset has no episodes and nothing to prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import Call, Const, Expr, Law, Ref, Scan, Stage, Take, children, rebuild
+from rlscan.operators import forgetful
 
 _MAX_FLAGS = 8
 _TRUE, _FALSE = Const(True, "flag"), Const(False, "flag")
@@ -30,24 +32,32 @@ def prove_isolation(scan: Scan) -> list[Law]:
             # The coefficient of a carry that is dropped here may be anything: the reset replaces it.
             drops = element == "a" or element.startswith("a_")
             _isolated(scan, stage, f"`{element}`", _inline(scan, expr, 0), span, own_reset_replaces=drops)
+        for other in scan.stages:
+            if other is not stage:
+                _cuts_too(scan, stage, other)
         checked = [output for output in scan.outputs if output.name not in scan.crosses]
         for output in checked:
             value = _inline(scan, output.value, 0)
             _isolated(scan, stage, f"the output `{output.name}`", value, output.span, own_reset_replaces=False)
+        names = ", ".join(output.name for output in checked)
         laws.append(
             Law(
                 "isolation",
-                f"where the reset holds, {', '.join(output.name for output in checked)} read nothing of the other side",
+                f"where {_whose(scan, stage)} reset holds, {names} read nothing of the other side",
                 "by cases over the reset's flags, every where resolved",
             )
         )
     return laws
 
 
+def _whose(scan: Scan, stage: Stage) -> str:
+    return "the" if len(scan.stages) == 1 else f"{', '.join(carry.name for carry in stage.carries)}'s"
+
+
 def _isolated(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, *, own_reset_replaces: bool) -> None:
-    offsets = [ref.offset for ref in _refs(expr)]
+    offsets = [0, *(ref.offset for ref in _refs(expr))]
     # Boundary n lies between t+n and t+n+1; a backward scan's R at t+n makes it, a forward one's at t+n+1.
-    for boundary in range(min(offsets, default=0), max(offsets, default=0)):
+    for boundary in range(min(offsets), max(offsets)):
         at = boundary if stage.toward > 0 else boundary + 1
         if own_reset_replaces and at == 0:
             continue
@@ -55,36 +65,68 @@ def _isolated(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, *, o
             _isolated_at(scan, stage, words, expr, span, boundary, _inline(scan, stage.reset, at))
 
 
-def _isolated_at(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, boundary: int, reset: Expr) -> None:
+def _cuts_too(scan: Scan, stage: Stage, other: Stage) -> None:
+    """Where `stage` resets, `other` must drop its carry at the same boundary between two steps."""
+    if stage.reset is None or all(carry.name in scan.crosses for carry in other.carries):
+        return
+    # A backward scan's reset at t lies between t and t+1; a forward one's at t+1 does.
+    at = 0 if stage.toward == other.toward else stage.toward
+    drops = zip(other.operator.elements, other.step, forgetful(other.operator), strict=True)
+    dropping = [(_inline(scan, expr, at), nothing) for _, expr, nothing in drops if nothing is not None]
+    for case, flags in _cases(_inline(scan, stage.reset, 0), stage):
+        if dropping and all(_resolve(expr, case) == nothing for expr, nothing in dropping):
+            continue
+        carry = next(carry for carry in other.carries if carry.name not in scan.crosses)
+        raise SpecError(
+            "RLS404",
+            f"`{carry.name}` is carried across an episode's end (where {_held(case)}), at which the scan of "
+            f"`{stage.carries[0].name}` resets",
+            carry.span,
+            f"let its scan reset there too: `reset: {_guard(flags, at)}`;\n"
+            f"or say `crosses: [{carry.name}]` if it is meant to cross",
+        )
+
+
+def _cases(reset: Expr, stage: Stage) -> Iterator[tuple[dict[Expr, bool], list[Expr]]]:
+    """Each way in which a reset can hold: the truth of every flag in it; with the flags themselves."""
     flags = list(dict.fromkeys(_atoms(reset)))
     if len(flags) > _MAX_FLAGS:
         raise SpecError("RLS405", f"the reset reads more than {_MAX_FLAGS} flags", stage.reset_span)
     for values in product((True, False), repeat=len(flags)):
         case = dict(zip(flags, values, strict=True))
-        if _resolve(reset, case) != _TRUE:
-            continue
+        if _resolve(reset, case) == _TRUE:
+            yield case, flags
+
+
+def _held(case: Mapping[Expr, bool]) -> str:
+    return " and ".join(_flag_text(flag) for flag, value in case.items() if value)
+
+
+def _isolated_at(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, boundary: int, reset: Expr) -> None:
+    for case, flags in _cases(reset, stage):
         for ref in _refs(_resolve(expr, case)):
             beyond = ref.offset > boundary if boundary >= 0 else ref.offset <= boundary
             if not beyond or ref in flags or ref.name in scan.crosses:
                 continue
             read = f"{ref.name}[t{ref.offset:+d}]"
-            held = " and ".join(_flag_text(flag) for flag, value in case.items() if value)
             raise SpecError(
                 "RLS404",
-                f"{words} reads `{read}` across an episode's end (where {held})",
+                f"{words} reads `{read}` across an episode's end (where {_held(case)})",
                 ref.span or span,
                 f"guard it: where({_guard(flags)}, …, {read}), with what it means at the end in place of …;\n"
                 f"or say `crosses: [{ref.name}]` if it is meant to cross",
             )
 
 
-def _guard(flags: Iterable[Expr]) -> str:
-    return " or ".join(_flag_text(flag) for flag in flags)
+def _guard(flags: Iterable[Expr], shift: int = 0) -> str:
+    return " or ".join(_flag_text(flag, shift) for flag in flags)
 
 
-def _flag_text(flag: Expr) -> str:
+def _flag_text(flag: Expr, shift: int = 0) -> str:
+    """The flag as a spec would write it `shift` steps back."""
     if isinstance(flag, Ref):
-        return f"{flag.name}[t{flag.offset:+d}]" if flag.offset else f"{flag.name}[t]" if flag.timed else flag.name
+        offset = flag.offset - shift
+        return f"{flag.name}[t{offset:+d}]" if offset and flag.timed else f"{flag.name}[t]" if flag.timed else flag.name
     return "the reset's condition"
 
 

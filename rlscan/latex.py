@@ -49,7 +49,7 @@ def _stage(stage: Stage) -> list[str]:
     for carry, update in zip(stage.carries, stage.update or stage.operator.apply, strict=True):
         if stage.update is None and stage.operator.name == "affine":
             a, b = text(values["a"], 5), text(values["b"], 4)
-            made = f"{'' if a == '1' else a + ' '}{name(carry.name, near)} + {b}"
+            made = b if a == "0" else f"{'' if a == '1' else a + ' '}{name(carry.name, near)} + {b}"
         else:
             made = text(update)
             for element, value in values.items():

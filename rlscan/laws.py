@@ -28,16 +28,19 @@ Elements = Mapping[str, Expr]
 
 def prove(scan: Scan) -> Scan:
     """The same scan with the laws that it was shown to keep."""
-    laws: list[Law] = []
-    for stage in scan.stages:
-        if stage.update is not None:
-            laws.append(_affine(stage))
-        laws += _Composition(scan, stage).laws()
-        if stage.reset is not None:
-            laws.append(_reset(stage))
-        laws.append(_commutative(stage.operator))
-    laws += prove_isolation(scan)
+    laws = [law for stage in scan.stages for law in _stage(scan, stage)] + prove_isolation(scan)
     return replace(scan, laws=tuple(laws))
+
+
+def _stage(scan: Scan, stage: Stage) -> list[Law]:
+    laws = [_affine(stage)] if stage.update is not None else []
+    laws += _Composition(scan, stage).laws()
+    laws += [_reset(stage)] if stage.reset is not None else []
+    laws.append(_commutative(stage.operator))
+    if len(scan.stages) == 1:
+        return laws
+    names = ", ".join(carry.name for carry in stage.carries)
+    return [replace(law, statement=f"{names}: {law.statement}") for law in laws]
 
 
 def commutative(operator: Operator) -> bool:

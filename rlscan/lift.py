@@ -19,7 +19,6 @@ from rlscan.ir import (
     Expr,
     Operator,
     Reduce,
-    Ref,
     Scan,
     Stage,
     StageCarry,
@@ -35,13 +34,6 @@ Named = tuple[str, Expr, Span]
 
 def lift(spec: Spec) -> Scan:
     """The meaning of a spec: sₜ = op(stepₜ, sₜ₊₁) and what its outputs read of it."""
-    if len(spec.scans) > 1:
-        raise SpecError(
-            "RLS501",
-            "a spec with several scans is understood but not lowered yet",
-            spec.scans[1].span,
-            "keep one scan; several coupled carries (`carries:`) in it are lowered",
-        )
     scope = Scope(spec)
     stages = tuple(_stage(scope, block) for block in spec.scans)
     outputs = tuple(scope.definition(output.name) for output in spec.outputs)
@@ -68,13 +60,13 @@ def lift(spec: Spec) -> Scan:
         lane_axes=tuple(order),
         whole=not spec.params and all(map(_whole, _everything(stages, lets, outputs, edges))),
     )
-    _refuse_reads_against(scan)
     _refuse_reduced_optional_axes(scan)
     return scan
 
 
 def _stage(scope: Scope, block: ScanBlock) -> Stage:
     names = tuple(carry.name for carry in block.carries)
+    scope.begin_scan(names)
     reset = scope.flag(block.reset) if block.reset else None
     keep = scope.flag(block.keep) if block.keep else None
     update: tuple[Expr, ...] | None = None
@@ -194,6 +186,9 @@ def _operator_spans(block: ScanBlock, implied: Span) -> tuple[Span, Span]:
 def _edge(scope: Scope, name: str) -> EdgeValue:
     edge = scope.edges[name]
     before, after = edge.before or edge.both, edge.after or edge.both
+    if name in scope.carries:
+        # Where its scan starts, a carry is its start.
+        before, after = (before, None) if scope.ends(name)[1] == "before" else (None, after)
     return EdgeValue(
         name,
         scope.number_or_flag(before, name) if before and scope.reads_before(name) else None,
@@ -231,32 +226,6 @@ def _whole(expr: Expr) -> bool:
         if isinstance(node, Call) and node.kind == "number" and node.fn not in _WHOLE:
             return False
     return True
-
-
-def _refuse_reads_against(scan: Scan) -> None:
-    """A carry is known only on the side that the scan comes from."""
-    stage = scan.stages[0]
-    names = tuple(carry.name for carry in stage.carries)
-    dependent = set(names)
-    while True:
-        more = {d.name for d in (*scan.lets, *scan.outputs) if _reads(d.value, dependent)} | dependent
-        if more == dependent:
-            break
-        dependent = more
-    for definition in (*scan.lets, *scan.outputs):
-        for ref in walk(definition.value):
-            if isinstance(ref, Ref) and ref.name in dependent and ref.offset * stage.toward < 0:
-                side = "t+1" if stage.toward > 0 else "t-1"
-                raise SpecError(
-                    "RLS310",
-                    f"`{ref.name}` is read against its {stage.direction} scan: there it is not computed yet",
-                    ref.span or definition.span,
-                    f"the neighbour that a {stage.direction} scan knows is `{ref.name}[{side}]`",
-                )
-
-
-def _reads(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(node, Ref) and node.name in names for node in walk(expr))
 
 
 def _refuse_reduced_optional_axes(scan: Scan) -> None:

@@ -1,10 +1,8 @@
 """lower: Scan → Program. The straight-line statements of one step, the same for every schedule and backend.
 
-A kernel has three parts: the step's coefficients (`before`), one generic scan, and what the outputs make of it (`after`);
-`entry` is what does not change over time. A statement is a load, an assignment, a reduction over a named axis or the carry of a
-neighbouring step. Every quantity of the spec keeps its name: `delta`, `values_next` for values[t+1], `done_prev` for done[t-1].
-
-Lets and outputs read at an offset are computed anew at that offset: nothing is assumed about what a schedule can keep.
+A statement is a load, an assignment, a reduction over a named axis or the carry of a neighbouring step. Every quantity of the
+spec keeps its name: `delta`, `values_next` for values[t+1], `done_prev` for done[t-1]. Lets and outputs read at an offset are
+computed anew at that offset, and in each sweep over time that needs them: nothing is assumed about what a schedule can hold.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from rlscan.ir import (
     Reduce,
     Ref,
     Scan,
+    Stage,
     Take,
     Var,
     add,
@@ -32,104 +31,24 @@ from rlscan.ir import (
     walk,
     where,
 )
+from rlscan.needs import guard, uses
+from rlscan.operators import incoming
+from rlscan.program import (
+    Assign,
+    Guarded,
+    Keep,
+    Kept,
+    Load,
+    Loop,
+    Neighbour,
+    Program,
+    StageProgram,
+    Statement,
+    Store,
+    SweepProgram,
+)
 from rlscan.spec import Input
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """target = source at this step + offset; `edge` where that lies outside the window.
-
-    index gives, for each named axis of the source, the local that holds its position. An optional source that was not
-    given is its `default`. A param (`param` true) may be a number, or vary by environment and step.
-    `at` is "step", or "first" or "last" for a param read in an expression without time.
-    """
-
-    target: str
-    #: a second local, for a schedule that reads a block ahead of its use
-    ahead: str
-    source: str
-    offset: int
-    index: tuple[tuple[str, Expr], ...]
-    edge: Expr | None
-    default: Const | None
-    kind: str
-    timed: bool
-    param: bool
-    at: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """target = value."""
-
-    target: str
-    value: Expr
-    line: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """target = op over `index` in 0 … size of axis − 1 of value, which reads what body defines."""
-
-    target: str
-    op: str
-    axis: str
-    index: str
-    start: Expr
-    body: tuple[Statement, ...]
-    value: Expr
-    timed: bool
-    line: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """target = the carry `distance` steps toward where the scan came from (its start, beyond the edge)."""
-
-    target: str
-    carry: str
-    distance: int
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """The output's element of this step."""
-
-    output: str
-    value: Expr
-    axes: tuple[str, ...]
-    line: int
-
-
-Statement = Load | Assign | Loop | Neighbour | Store
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A statement, and the outputs that alone need it (None: it is always needed)."""
-
-    statement: Statement
-    outputs: tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One stage's step."""
-
-    entry: tuple[Guarded, ...]
-    before: tuple[Guarded, ...]
-    step: tuple[Assign, ...]
-    after: tuple[Guarded, ...]
-    starts: tuple[Expr, ...]
-    #: how many steps back the carry is read by outputs
-    depth: int
-    #: local names of the carries, of their incoming values, and of the operator's elements
-    carries: tuple[str, ...]
-    incoming: tuple[str, ...]
-    elements: tuple[str, ...]
-    #: the elements of all steps before this one composed, in a block's scan
-    preceding: tuple[str, ...]
+from rlscan.sweeps import Sweep, sweeps
 
 
 def lower(scan: Scan, reserved: Iterable[str]) -> Program:
@@ -138,15 +57,34 @@ def lower(scan: Scan, reserved: Iterable[str]) -> Program:
 
 
 class _Names:
+    """Fresh locals. Sweeps may use one name each for its own; what lives through the whole kernel has its name alone."""
+
     def __init__(self, reserved: Iterable[str]) -> None:
-        self.taken = {*reserved, *keyword.kwlist, *keyword.softkwlist}
+        self.common = {*reserved, *keyword.kwlist, *keyword.softkwlist}
+        self.here: set[str] = set()
+        self.ever: set[str] = set()
+
+    def next_sweep(self) -> None:
+        self.here = set()
 
     def fresh(self, base: str) -> str:
-        name = base
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
+        """A local of this sweep."""
+        name = _free(base, self.common | self.here)
+        self.here.add(name)
+        self.ever.add(name)
         return name
+
+    def lasting(self, base: str) -> str:
+        """A local of the whole kernel."""
+        name = _free(base, self.common | self.ever)
+        self.common.add(name)
+        return name
+
+
+def _free(base: str, taken: set[str]) -> str:
+    while base in taken:
+        base += "_"
+    return base
 
 
 def suffix(offset: int) -> str:
@@ -168,7 +106,6 @@ class _Block:
 class _Lowering:
     def __init__(self, scan: Scan, reserved: Iterable[str]) -> None:
         self.scan = scan
-        self.stage = scan.stages[0]
         self.inputs: dict[str, Input] = {item.name: item for item in scan.inputs}
         self.params = {param.name: param for param in scan.params}
         kernel_args = [f"{name}_{tail}" for name in self.inputs for tail in ("ptr", "array")]
@@ -176,46 +113,78 @@ class _Lowering:
         kernel_args += [f"{output.name}_{tail}" for output in scan.outputs for tail in ("ptr", "array")]
         kernel_args += [f"{item.name}_{dim.lower()}" for item in scan.inputs for dim in item.dims]
         kernel_args += [f"{axis.lower()}_lane" for axis in scan.lane_axes]
+        carries = [carry.name for stage in scan.stages for carry in stage.carries]
+        kernel_args += [f"{carry}_kept_{tail}" for carry in carries for tail in ("ptr", "shape")]
         self.names = _Names([*reserved, *kernel_args])
-        self.carry = {c.name: self.names.fresh(c.name) for c in self.stage.carries}
-        self.incoming = {name: self.names.fresh(f"{local}_in") for name, local in self.carry.items()}
-        self.elements = {name: self.names.fresh(name) for name in self.stage.operator.elements}
+        self.stage_of = {carry.name: stage for stage in scan.stages for carry in stage.carries}
         self.entry = _Block(None, [])
-        self.before = _Block(None, [])
-        self.after = _Block(None, [])
-        self.stack: list[_Block] = [self.before]
-        #: the phase that is being lowered, `before` or `after`, also while an edge is lowered into `entry`
-        self.phase = self.before
+        #: the statements being collected: a stage's `before`, or what comes `after` all stages
+        self.phase = _Block(None, [])
+        self.stack: list[_Block] = [self.phase]
         self.side = "step"
         self.index: dict[str, Expr] = {}
         self.memo: dict[object, Expr] = {}
-        self.depth = 1
+        self.lasting: dict[object, Expr] = {}
+        #: carries that this sweep scans → their locals, and those that an earlier one kept → where
+        self.carry: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
+        self.depth: dict[str, int] = {}
 
     def program(self) -> Program:
-        stage = self.stage
-        starts = tuple(self._timeless(carry.start, "last" if stage.toward > 0 else "first") for carry in stage.carries)
+        walks = tuple(self._sweep(sweep) for sweep in sweeps(self.scan))
+        program = Program(_unguarded(self.entry), walks, tuple(Kept(name, None) for name in self.kept.values()))
+        return guard(program, [output.name for output in self.scan.outputs])
+
+    def _sweep(self, sweep: Sweep) -> SweepProgram:
+        self.names.next_sweep()
+        self.memo, self.carry, self.depth = {}, {}, {}
+        made = [self._stage(stage) for stage in sweep.stages]
+        after = self._open()
+        for output in sweep.outputs:
+            after.statements.append(Store(output.name, self._definition(output.name, 0), output.axes, output.span.line))
+        for name in sweep.kept:
+            self.kept[name] = self.names.lasting(f"{name}_kept")
+            after.statements.append(Keep(self.kept[name], self.carry[name]))
+        # How far back a carry is read is known once all that reads it is lowered.
+        stages = tuple(
+            replace(program, depth=max(self.depth[carry.name] for carry in stage.carries))
+            for stage, program in zip(sweep.stages, made, strict=True)
+        )
+        return SweepProgram(sweep.toward, stages, _unguarded(after))
+
+    def _stage(self, stage: Stage) -> StageProgram:
+        before = self._open()
+        names = tuple(carry.name for carry in stage.carries)
+        starts = tuple(self._timeless(carry.start, _nearest(stage)) for carry in stage.carries)
+        # Where several stages share a step, an element is named for its carry too.
+        tail = f"_{names[0]}" if len(self.scan.stages) > 1 and len(names) == 1 else ""
+        elements = tuple(self.names.fresh(name + tail) for name in stage.operator.elements)
+        carries = tuple(self.names.fresh(name) for name in names)
+        arriving = tuple(self.names.fresh(f"{local}_in") for local in carries)
         step = tuple(
-            Assign(self.elements[name], self.value(expr, 0), span.line)
-            for name, expr, span in zip(stage.operator.elements, stage.step, stage.spans, strict=True)
+            Assign(local, self.value(expr, 0), span.line)
+            for local, expr, span in zip(elements, stage.step, stage.spans, strict=True)
         )
-        self.stack, self.phase = [self.after], self.after
-        for output in self.scan.outputs:
-            value = self._definition(output.name, 0)
-            self.after.statements.append(Store(output.name, value, output.axes, output.span.line))
-        return self._guard(
-            Program(
-                entry=(),
-                before=(),
-                step=step,
-                after=(),
-                starts=starts,
-                depth=self.depth,
-                carries=tuple(self.carry.values()),
-                incoming=tuple(self.incoming.values()),
-                elements=tuple(self.elements.values()),
-                preceding=tuple(self.names.fresh(f"{name}_before") for name in self.elements.values()),
-            )
+        self.carry |= dict(zip(names, carries, strict=True))
+        self.depth |= dict.fromkeys(names, 1)
+        return StageProgram(
+            operator=stage.operator,
+            before=_unguarded(before),
+            step=step,
+            starts=starts,
+            depth=1,
+            carries=carries,
+            incoming=arriving,
+            elements=elements,
+            preceding=tuple(self.names.fresh(f"{name}_before") for name in elements),
+            applied=tuple(incoming(name).name for name in names),
         )
+
+    def _open(self) -> _Block:
+        """Begin to collect the statements of a phase."""
+        self.phase = _Block(None, [])
+        self.stack = [self.phase]
+        return self.phase
 
     # -- values -----------------------------------------------------------------------------------------------------
 
@@ -239,6 +208,8 @@ class _Lowering:
             return self._read(ref, shift, {})
         if ref.name in self.carry:
             return self._neighbour(ref.name, ref.offset + shift)
+        if ref.name in self.kept:
+            return self._kept(ref, shift)
         return (
             self._definition(ref.name, ref.offset + shift, ref.offset)
             if ref.timed
@@ -251,17 +222,17 @@ class _Lowering:
             raise AssertionError(f"lift resolved {name}")
         edge = self._edge(name, total, own)
         key = ("let", name, total, edge is not None, self.side if not made.timed else "", self._held(made.axes))
-        if key not in self.memo:
+        if key not in self._memo:
             value = self.value(made.value, total)
             if edge is not None:
                 value = where(Inside(total), value, edge)
-            self.memo[key] = self._assign(name + suffix(total), value, made.span.line, made.axes)
-        return self.memo[key]
+            self._memo[key] = self._assign(name + suffix(total), value, made.span.line, made.axes)
+        return self._memo[key]
 
     def _assign(self, base: str, value: Expr, line: int | None, axes: tuple[str, ...]) -> Expr:
         if isinstance(value, Var | Const) and not base:
             return value
-        target = self.names.fresh(base)
+        target = self._name(base)
         self._block(axes).statements.append(Assign(target, value, line))
         return Var(target, "flag" if _is_flag(value) else "number")
 
@@ -274,13 +245,22 @@ class _Lowering:
         self.index = held
         index = tuple((axis, chosen[axis] if axis in chosen else self._position(axis)) for axis in ref.axes)
         key = ("read", ref.name, total, edge is not None, index)
-        if key in self.memo:
-            return self.memo[key]
-        base = ref.name + suffix(total) + ("_taken" if chosen else "")
-        target = self.names.fresh(base)
+        for known in (self.memo, self.lasting):
+            if key in known:
+                return known[key]
+        local = [axis for axis in ref.axes if axis not in chosen]
+        for axis in chosen:
+            # What the picking index itself varies with.
+            local += [a for a in self.index if _mentions(chosen[axis], self.index[a])]
+        # A position that an input picked may change from step to step, and so may what is read there.
+        picked = any(not self._is_counter(axis, expr) for axis, expr in index)
+        block = self._loop(tuple(local)) or (self.stack[0] if ref.timed or picked else self.entry)
+        lasts = block is self.entry or self.stack[0] is self.entry
+        name = self.names.lasting if lasts else self.names.fresh
+        target = name(ref.name + suffix(total) + ("_taken" if chosen else ""))
         load = Load(
             target=target,
-            ahead=self.names.fresh(f"{target}_ahead"),
+            ahead=name(f"{target}_ahead"),
             source=ref.name,
             offset=total,
             index=index,
@@ -288,20 +268,12 @@ class _Lowering:
             default=_default(item),
             kind=item.kind,
             timed=ref.timed,
-            param=False,
-            at="step",
             line=item.span.line,
         )
-        local = [axis for axis in ref.axes if axis not in chosen]
-        for axis in chosen:
-            # What the picking index itself varies with.
-            local += [a for a in self.index if _mentions(chosen[axis], self.index[a])]
-        inner = self._loop(tuple(local))
-        # A position that an input picked changes from step to step, and so does what is read there.
-        picked = any(not self._is_counter(axis, expr) for axis, expr in index)
-        (inner or (self.phase if ref.timed or picked else self.entry)).statements.append(load)
-        self.memo[key] = Var(target, ref.kind)
-        return self.memo[key]
+        block.statements.append(load)
+        made = Var(target, ref.kind)
+        (self.lasting if lasts else self.memo)[key] = made
+        return made
 
     def _is_counter(self, axis: str, expr: Expr) -> bool:
         """Whether a position is a lane's or an open loop's own."""
@@ -312,9 +284,8 @@ class _Lowering:
     def _param(self, name: str, shift: int) -> Expr:
         at = self.side
         key = ("param", name, shift if at == "step" else 0, at)
-        if key not in self.memo:
-            tail = suffix(shift) if at == "step" else f"_{at}"
-            target = self.names.fresh(name + tail)
+        if key not in self._memo:
+            target = self._name(name + (suffix(shift) if at == "step" else f"_{at}"))
             load = Load(
                 target=target,
                 ahead="",
@@ -325,24 +296,51 @@ class _Lowering:
                 default=None,
                 kind="float",
                 timed=True,
+                line=self.params[name].span.line,
                 param=True,
                 at=at,
-                line=self.params[name].span.line,
             )
-            # Params stand in `before`, whoever asks first: both phases may read them.
-            (self.before if at == "step" else self.entry).statements.append(load)
-            self.memo[key] = Var(target)
-        return self.memo[key]
+            self.stack[0].statements.append(load)
+            self._memo[key] = Var(target)
+        return self._memo[key]
 
     def _neighbour(self, carry: str, offset: int) -> Expr:
-        distance = offset * self.stage.toward
+        distance = offset * self.stage_of[carry].toward
         if distance == 0:
             return Var(self.carry[carry])
         key = ("carry", carry, distance)
         if key not in self.memo:
             target = self.names.fresh(self.carry[carry] + suffix(offset))
-            self.after.statements.append(Neighbour(target, self.carry[carry], distance))
-            self.depth = max(self.depth, distance)
+            self.phase.statements.append(Neighbour(target, self.carry[carry], distance))
+            self.depth[carry] = max(self.depth[carry], distance)
+            self.memo[key] = Var(target)
+        return self.memo[key]
+
+    def _kept(self, ref: Ref, shift: int) -> Expr:
+        """A carry of an earlier sweep; beyond the window it is its start, or on the far side what its edge says."""
+        stage, total = self.stage_of[ref.name], ref.offset + shift
+        edge = None
+        if ref.offset * total > 0:
+            carry = next(c for c in stage.carries if c.name == ref.name)
+            started = total * stage.toward > 0
+            edge = self._timeless(carry.start, _nearest(stage)) if started else self._edge(ref.name, total, ref.offset)
+        key = ("kept", ref.name, total, edge is not None)
+        if key not in self.memo:
+            target = self.names.fresh(ref.name + suffix(total))
+            load = Load(
+                target=target,
+                ahead=self.names.fresh(f"{target}_ahead"),
+                source=self.kept[ref.name],
+                offset=total,
+                index=(),
+                edge=edge,
+                default=None,
+                kind="float",
+                timed=True,
+                line=stage.carries[0].span.line,
+                kept=True,
+            )
+            self.phase.statements.append(load)
             self.memo[key] = Var(target)
         return self.memo[key]
 
@@ -358,9 +356,9 @@ class _Lowering:
             total = self._reduce(Reduce("sum", node.axis, inner, node.span), shift)
             return add(safe, Call("log", (total,), "number"))
         key = ("reduce", node, shift, self.side, tuple(self.index.items()))
-        if key in self.memo:
-            return self.memo[key]
-        index = self.names.fresh(node.axis.lower() + "_at")
+        if key in self._memo:
+            return self._memo[key]
+        index = self._name(node.axis.lower() + "_at")
         body = _Block(node.axis, [])
         outer = self.index.get(node.axis)
         self.stack.append(body)
@@ -371,7 +369,7 @@ class _Lowering:
             del self.index[node.axis]
         else:
             self.index[node.axis] = outer
-        target = self.names.fresh(f"{node.op}_{node.axis.lower()}")
+        target = self._name(f"{node.op}_{node.axis.lower()}")
         start: dict[str, Expr] = {"sum": ZERO, "max": Const(float("-inf")), "min": POS_INF}
         line = node.span.line if node.span else None
         loop = Loop(
@@ -386,8 +384,8 @@ class _Lowering:
             line,
         )
         self._block(tuple(a for a in self.index if _mentions_any(loop, self.index[a]))).statements.append(loop)
-        self.memo[key] = Var(target)
-        return self.memo[key]
+        self._memo[key] = Var(target)
+        return self._memo[key]
 
     def _power(self, node: Call, shift: int) -> Expr:
         """xⁿ as products of one local."""
@@ -404,6 +402,15 @@ class _Lowering:
         return product
 
     # -- places -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _memo(self) -> dict[object, Expr]:
+        """What was made where statements go now."""
+        return self.lasting if self.stack[0] is self.entry else self.memo
+
+    def _name(self, base: str) -> str:
+        """A fresh local for where statements go now."""
+        return self.names.lasting(base) if self.stack[0] is self.entry else self.names.fresh(base)
 
     def _timeless(self, expr: Expr, side: str) -> Expr:
         """A start or an edge: lowered into `entry`; params there are those of the step nearest to that end."""
@@ -434,45 +441,6 @@ class _Lowering:
     def _held(self, axes: tuple[str, ...]) -> tuple[tuple[str, Expr], ...]:
         return tuple((axis, self.index[axis]) for axis in axes if axis in self.index)
 
-    # -- what is needed ---------------------------------------------------------------------------------------------
-
-    def _guard(self, program: Program) -> Program:
-        """Mark each statement with the outputs that alone need it, so that an output not asked for costs nothing."""
-        needs: dict[str, set[str] | None] = {}
-
-        def mark(name: str, outputs: set[str] | None) -> None:
-            if outputs is None or needs.get(name, set()) is None:
-                needs[name] = None
-            else:
-                needs[name] = (needs.get(name) or set()) | outputs
-
-        for expr in (*program.starts, *(assign.value for assign in program.step)):
-            for name in _reads(expr):
-                mark(name, None)
-        blocks = [self.after.statements, self.before.statements, self.entry.statements]
-        for statements in blocks:
-            for statement in reversed(statements):
-                outputs = {statement.output} if isinstance(statement, Store) else needs.get(statement.target, set())
-                for name in _uses(statement):
-                    mark(name, outputs)
-        every = {output.name for output in self.scan.outputs}
-
-        def guarded(statements: list[Statement]) -> tuple[Guarded, ...]:
-            made = []
-            for statement in statements:
-                outputs = {statement.output} if isinstance(statement, Store) else needs.get(statement.target, set())
-                ordered = tuple(o.name for o in self.scan.outputs if outputs is not None and o.name in outputs)
-                always = outputs is None or (outputs == every and not isinstance(statement, Store))
-                made.append(Guarded(statement, None if always else ordered))
-            return tuple(made)
-
-        return replace(
-            program,
-            entry=guarded(self.entry.statements),
-            before=guarded(self.before.statements),
-            after=guarded(self.after.statements),
-        )
-
 
 def _default(item: Input) -> Const | None:
     if item.default is None:
@@ -484,25 +452,18 @@ def _is_flag(expr: Expr) -> bool:
     return getattr(expr, "kind", "number") == "flag"
 
 
-def _reads(expr: Expr | None) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Var)} if expr is not None else set()
-
-
-def _uses(statement: Statement) -> set[str]:
-    match statement:
-        case Load():
-            return _reads(statement.edge).union(*(_reads(expr) for _, expr in statement.index))
-        case Assign() | Store():
-            return _reads(statement.value)
-        case Loop():
-            return _reads(statement.value).union(*(_uses(inner) for inner in statement.body))
-        case Neighbour():
-            return {statement.carry}
-
-
 def _mentions(expr: Expr, var: Expr) -> bool:
     return any(node == var for node in walk(expr))
 
 
 def _mentions_any(loop: Loop, var: Expr) -> bool:
-    return isinstance(var, Var) and var.name in _uses(loop)
+    return isinstance(var, Var) and var.name in uses(loop)
+
+
+def _nearest(stage: Stage) -> str:
+    """The step beside a stage's start."""
+    return "last" if stage.toward > 0 else "first"
+
+
+def _unguarded(block: _Block) -> tuple[Guarded, ...]:
+    return tuple(Guarded(statement, None) for statement in block.statements)

@@ -314,10 +314,8 @@ class _Values:
         if 0 <= t < window.T:
             return window.inputs[name][t] if name in self.inputs else self.steps[name][t]
         side, nearest = ("before", 0) if t < 0 else ("after", window.T - 1)
-        if name in self.blocks:
-            if (side == "before") == (self.blocks[name].direction == "forward"):
-                return self._value(self.starts[name].tree, nearest)
-            raise SpecError("RLS310", f"`{name}` is read beyond the end that its scan runs to", self.blocks[name].span)
+        if name in self.blocks and (side == "before") == (self.blocks[name].direction == "forward"):
+            return self._value(self.starts[name].tree, nearest)
         edge = self.edges.get(name)
         beyond = edge and ((edge.before if side == "before" else edge.after) or edge.both)
         if not beyond:

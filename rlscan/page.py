@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlscan import latex
 from rlscan.ir import Scan, Stage
 from rlscan.spec import Input, Param
-from rlscan.words import equation_lines, symbol, text
+from rlscan.words import equation_lines, stage_lines, symbol, text
 
 _OPERATORS = {
     "affine": "s ↦ A·s + b",
@@ -29,7 +29,7 @@ def _page(scan: Scan) -> str:
     lines += _section("Parameters", [_param_line(param) for param in scan.params])
     lines += _section("Definitions", equation_lines(scan, "lets"))
     for stage in scan.stages:
-        lines += _section(f"Recurrence, {stage.direction} in time", [*equation_lines(scan, "stages"), *_step(stage)])
+        lines += _section(f"Recurrence, {stage.direction} in time", [*stage_lines(stage), *_step(stage)])
     lines += _section("Beyond the window", equation_lines(scan, "edges"))
     lines += _section("Outputs", equation_lines(scan, "outputs"))
     width = max((len(law.name) for law in scan.laws), default=0)

@@ -11,6 +11,7 @@ The front is text that is executed, as dataclasses and named tuples are made: it
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Plan:
     #: handle and launch metadata of the compiled kernel
     function: Any
     metadata: Any
+    #: memory that one walk over time leaves to the next: fresh in each call, as its results are (None: not needed)
+    kept: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None, ...]
     #: what follows the pointers and the numbers among the kernel's arguments
     tail: tuple[Any, ...]
     results: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
@@ -74,17 +77,23 @@ def remember(
         return
     if len(plans) >= _MOST_PLANS:
         plans.clear()
-    pointers = len(inputs) + len(face.every_output) + len(params)
+    rest = values[len(inputs) + len(face.every_output) + 2 * len(params) :]
+    kept = tuple(itertools.takewhile(lambda x: x is None or isinstance(x, Tensor), rest))
     plans[key_of(inputs)] = Plan(
         device=results[0].get_device(),
         run=compiled.run,
         programs=programs,
         function=compiled.function,
         metadata=compiled.packed_metadata,
-        tail=values[pointers + len(params) :],
-        results=tuple((tuple(x.shape), x.stride(), x.dtype) for x in results),
+        kept=tuple(None if x is None else _form(x) for x in kept),
+        tail=rest[len(kept) :],
+        results=tuple(map(_form, results)),
         compiled=compiled,
     )
+
+
+def _form(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    return tuple(x.shape), x.stride(), x.dtype
 
 
 def front(face: Interface, plans: Plans, result: type[Any], slow: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,9 +185,10 @@ def _source(
             f"        if not ({each('_at_{x}', '0', ' | ')}) & 15:",
             "            _results = _plan.results",
             *(f"    {line}" for line in made),
+            "            _kept = [None if _k is None else _empty(*_k) for _k in _plan.kept]",
             "            _plan.run(_plan.programs, 1, 1, _stream(_plan.device),",
             "                _plan.function, _plan.metadata, None, None, None,",
-            f"                {', '.join(pointers)}, *_plan.tail)",
+            f"                {', '.join(pointers)}, *[None if _k is None else _k.data_ptr() for _k in _kept], *_plan.tail)",
             f"            return _tuple(_result, ({', '.join(f'_out_{name}' for name in asked)},))",
             f"    _given = dict({gathered})",
             "    _given = {_n: _v for _n, _v in _given.items() if _v is not _missing}",

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from math import prod
 
 from rlscan.ir import Scan
-from rlscan.lower import Program, lower
+from rlscan.lower import lower
+from rlscan.program import Program
 from rlscan.spec import Input
 
 #: backend → layout → schedule
@@ -50,8 +51,9 @@ class Schedule:
     reduced_axes: tuple[str, ...]
 
     @property
-    def backward(self) -> bool:
-        return self.scan.stages[0].toward > 0
+    def directions(self) -> tuple[str, ...]:
+        """Of each walk over time."""
+        return tuple("backward" if sweep.toward > 0 else "forward" for sweep in self.program.sweeps)
 
     @property
     def timed_inputs(self) -> tuple[Input, ...]:

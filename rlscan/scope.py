@@ -42,7 +42,9 @@ class Scope:
         self.edges: dict[str, Edge] = {edge.name: edge for edge in spec.edges}
         self.written: dict[str, Let | Output] = {let.name: let for let in spec.lets}
         self.written |= {output.name: output for output in spec.outputs}
-        self.carries = {carry.name: carry for block in spec.scans for carry in block.carries}
+        self.carries = {carry.name: block.direction for block in spec.scans for carry in block.carries}
+        #: the carries of the scan that is being lifted
+        self.own: tuple[str, ...] = ()
         self.carry_axes: dict[str, tuple[str, ...]] = {}
         #: the named axes, in the order in which the inputs name them: every value has its axes in that order
         self.axes = tuple(dict.fromkeys(d for item in spec.inputs for d in item.dims if d not in ("B", "T")))
@@ -95,6 +97,9 @@ class Scope:
         """The axes of several values together, in the spec's order."""
         found = {axis for group in groups for axis in group}
         return tuple(axis for axis in self.axes if axis in found)
+
+    def begin_scan(self, names: tuple[str, ...]) -> None:
+        self.own = names
 
     def define_carries(self, names: tuple[str, ...], axes: tuple[str, ...]) -> None:
         self.carry_axes.update(dict.fromkeys(names, axes))
@@ -149,14 +154,14 @@ class Scope:
                     "remove it, or use it in a let, the scan or an output",
                 )
         for edge in self.spec.edges:
-            unread = [
-                word
-                for word, given, read in (
-                    ("after", edge.after or edge.both, self._after),
-                    ("before", edge.before or edge.both, self._before),
-                )
-                if given and edge.name not in read
-            ]
+            sides = (
+                ("after", edge.after or edge.both, self._after),
+                ("before", edge.before or edge.both, self._before),
+            )
+            unread = [word for word, given, read in sides if given and edge.name not in read]
+            if edge.name in self.carries:
+                self._check_edge_of_carry(edge, unread)
+                continue
             if len(unread) == 2 or (unread and not edge.both):
                 raise SpecError(
                     "RLS311",
@@ -171,6 +176,16 @@ class Scope:
                     edge.span,
                     f"say which is which: `{edge.name}: {{before: …, after: …}}`",
                 )
+
+    def _check_edge_of_carry(self, edge: Edge, unread: list[str]) -> None:
+        started, far = self.ends(edge.name)
+        if far in unread:
+            raise SpecError(
+                "RLS309",
+                f"nothing reads the carry `{edge.name}` {far} the window, and {started} it the carry is its `start`",
+                edge.span,
+                "remove this line",
+            )
 
     # -- names ------------------------------------------------------------------------------------------------------
 
@@ -188,14 +203,21 @@ class Scope:
             return "T" in self.inputs[name].dims
         return name in self.carries or (name in self.written and self.definition(name).timed)
 
+    def ends(self, carry: str) -> tuple[str, str]:
+        """The end of the window where a carry's scan starts, and the end that it runs to."""
+        return ("after", "before") if self.carries[carry] == "backward" else ("before", "after")
+
     def _check_edge_name(self, edge: Edge) -> None:
         if edge.name in self.carries:
-            raise SpecError(
-                "RLS309",
-                f"the carry `{edge.name}` has no edge: beyond the window it is its `start`",
-                edge.span,
-                "remove this line",
-            )
+            started, far = self.ends(edge.name)
+            if getattr(edge, started):
+                raise SpecError(
+                    "RLS309",
+                    f"{started} the window the carry `{edge.name}` is its `start`",
+                    edge.span,
+                    f"an edge may say what `{edge.name}` is at the end that its scan runs to: `{{{far}: …}}`",
+                )
+            return
         if edge.name not in self.inputs and edge.name not in self.written:
             hint = did_you_mean(edge.name, [*self.inputs, *self.written])
             raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, hint)
@@ -426,14 +448,7 @@ class _Lifter:
             raise self.error("RLS303", f"`{name}` has no time axis", node, f"write `{name}`")
         self.scope.use(name, offset)
         if name in self.scope.carries:
-            if name not in self.scope.carry_axes:
-                raise self.error(
-                    "RLS309",
-                    f"a step's coefficients cannot read the carry `{name}`",
-                    node,
-                    f"write the recurrence as `update:` with a bare `{name}`",
-                )
-            return Ref(name, offset, True, "number", self.scope.carry_axes[name], span)
+            return self.carry(node, name, offset)
         if offset and name not in self.scope.edges:
             side = "after" if offset > 0 else "before"
             past = "past the last step" if offset > 0 else "before the first step"
@@ -454,6 +469,36 @@ class _Lifter:
             )
         kind, axes = self.scope.kind_and_axes(name)
         return Ref(name, offset, True, kind, axes, span)
+
+    def carry(self, node: ast.expr, name: str, offset: int) -> Expr:
+        scope = self.scope
+        if name not in scope.carry_axes and name in scope.own:
+            raise self.error(
+                "RLS309",
+                f"a step's coefficients cannot read the carry `{name}`",
+                node,
+                f"write the recurrence as `update:` with a bare `{name}`",
+            )
+        if name not in scope.carry_axes:
+            raise self.error(
+                "RLS310",
+                f"`{name}` is the carry of a later scan: here it is not computed yet",
+                node,
+                f"scans run in the order of the list: put that of `{name}` before this one",
+            )
+        started, far = scope.ends(name)
+        edge = scope.edges.get(name)
+        against = offset and (offset > 0) == (far == "after")
+        if against and not (edge and (edge.both or getattr(edge, far))):
+            near = "t-1" if started == "before" else "t+1"
+            raise self.error(
+                "RLS304",
+                f"`{name}[t{offset:+d}]` is read {far} the window, at the end that the {scope.carries[name]} scan runs to",
+                node,
+                f"the neighbour that the scan itself comes from is `{name}[{near}]`;\n"
+                f"if this one is meant, say under `edge:` what it is there: `{name}: {{{far}: …}}`",
+            )
+        return Ref(name, offset, True, "number", scope.carry_axes[name], self.written.at(node))
 
     def known(self, node: ast.expr, name: str) -> None:
         scope = self.scope

@@ -119,6 +119,8 @@ def _affine_text(stage: Stage, values: dict[str, Expr], carry: str) -> str:
     match stage.operator.name:
         case "affine":
             a = text(values["a"], 5)
+            if a == "0":
+                return text(values["b"])
             product = carry if a == "1" else f"{a} · {carry}"
             return f"{product} + {text(values['b'], 4)}"
         case "clipped_affine":

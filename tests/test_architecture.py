@@ -43,6 +43,8 @@ LAYERS = (
     ("rlscan.backends.printer",),
     ("rlscan.schedule",),
     ("rlscan.lower",),
+    ("rlscan.needs", "rlscan.sweeps"),
+    ("rlscan.program",),
     # laws
     ("rlscan.laws",),
     ("rlscan.isolation", "rlscan.algebra", "rlscan.ranges"),
@@ -281,6 +283,8 @@ def template_faults(text: str) -> list[str]:
                     fault(node, "a call of something that is no macro")
                 if node.kwargs or node.dyn_args or node.dyn_kwargs or not all(field(x) for x in node.args):
                     fault(node, "a macro's argument that is more than a field")
+            case nodes.FilterBlock(filter=nodes.Filter(name="indent", args=[nodes.Const()])):
+                body(node.body)
             case nodes.Getattr() if field(node):
                 pass
             case nodes.Name():
@@ -325,6 +329,8 @@ def test_templates_hold_no_logic(path: Path) -> None:
         "{% for x in k.a %}{{ x + 1 }}{% endfor %}",
         "{% for x, y in k.a %}{% endfor %}",
         "{% filter upper %}a{% endfilter %}",
+        "{% filter indent(k.n) %}a{% endfilter %}",
+        "{% filter indent(4) %}{{ k.a + 1 }}{% endfilter %}",
         "{% include 'a' %}",
         "{% macro m(a=1) %}{% endmacro %}",
         "{% macro m(a) %}{% set b = a %}{% endmacro %}",
@@ -341,6 +347,7 @@ def test_the_lint_sees_logic(text: str) -> None:
 def test_the_lint_lets_the_rest_through() -> None:
     text = (
         "{% from 'x.j2' import head %}{{ head(k) }}{% macro m(a) %}{{ a.b }}{% endmacro %}{{ m(k) }}"
+        "{% filter indent(4, first=True) %}{{ m(k) }}{% endfilter %}"
         "{% for x in k.a %}{{ x }}{{ x.y }}{% else %}b{% endfor %}{% if k.f %}a{% elif k.g %}b{% else %}c{% endif %}"
     )
     assert template_faults(text) == []

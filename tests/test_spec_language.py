@@ -81,10 +81,6 @@ def test_the_manual_has_examples_of_every_form() -> None:
 def test_example_is_a_spec_whose_laws_hold(name: str) -> None:
     spec: Spec = parse(EXAMPLES[name], name)
     assert list(VALIDATOR.iter_errors(load(EXAMPLES[name]))) == []
-    if len(spec.scans) > 1:
-        with pytest.raises(SpecError, match="several scans"):
-            lift(spec)
-        return
     with located(spec.source):
         assert prove(lift(spec)).laws
 

@@ -26,8 +26,8 @@ def kernel(number, lo, hi, T, rewards_array, terminated_array, truncated_array, 
     for block in range(-(-(hi - lo) // width)):
         left = lo + block * width
         right = min(left + width, hi)
-        g_state = np.empty(right - left, number)
         last_value_all = last_value_array[left:right]
+        g_state = np.empty(right - left, number)
         for i in range(right - left):
             last_value = last_value_all[i]  # discounted_returns.yaml:10
             g_state[i] = last_value

@@ -27,9 +27,9 @@ def kernel(number, lo, hi, T, F, features_array, terminated_array, truncated_arr
         f_lane = block % F
         left = lo + (block // F) * width
         right = min(left + width, hi)
-        z_state = np.empty(right - left, number)
         if initial_trace_array is not None:
             initial_trace_all = initial_trace_array[left:right, f_lane]
+        z_state = np.empty(right - left, number)
         for i in range(right - left):
             if initial_trace_array is None:
                 initial_trace = number(0)  # eligibility_traces.yaml:9

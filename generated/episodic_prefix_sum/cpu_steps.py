@@ -26,9 +26,9 @@ def kernel(number, lo, hi, T, F, x_array, done_array, start_array, initial_sum_a
         f_lane = block % F
         left = lo + (block // F) * width
         right = min(left + width, hi)
-        c_state = np.empty(right - left, number)
         if initial_sum_array is not None:
             initial_sum_all = initial_sum_array[left:right, f_lane]
+        c_state = np.empty(right - left, number)
         for i in range(right - left):
             if initial_sum_array is None:
                 initial_sum = number(0)  # episodic_prefix_sum.yaml:9

@@ -28,8 +28,8 @@ def kernel(number, lo, hi, T, rewards_array, values_array, terminated_array, tru
     for block in range(-(-(hi - lo) // width)):
         left = lo + block * width
         right = min(left + width, hi)
-        adv_state = np.empty(right - left, number)
         last_value_all = last_value_array[left:right]
+        adv_state = np.empty(right - left, number)
         for i in range(right - left):
             last_value = last_value_all[i]  # gae.yaml:11
             adv_state[i] = number(0)

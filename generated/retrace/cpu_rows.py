@@ -94,11 +94,6 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
             actions = actions_row[t]  # retrace.yaml:9
             q_values_taken = take(q_values_row[t], actions)  # retrace.yaml:6
             q = q_values_taken  # retrace.yaml:27
-            if advantages_array is not None:
-                if rho_bar_each is None:
-                    rho_bar = number(rho_bar_value)  # retrace.yaml:21
-                else:
-                    rho_bar = rho_bar_each[env, t]
             a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
             b = rewards + gamma * next_value - q  # retrace.yaml:37
             d = (b if a == number(0) else a * d_in + b)
@@ -106,6 +101,10 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 targets = q + d  # retrace.yaml:41
                 targets_array[env, t] = targets  # retrace.yaml:41
             if advantages_array is not None:
+                if rho_bar_each is None:
+                    rho_bar = number(rho_bar_value)  # retrace.yaml:21
+                else:
+                    rho_bar = rho_bar_each[env, t]
                 target_probs_taken = take(target_probs_row[t], actions)  # retrace.yaml:7
                 behavior_probs = behavior_probs_row[t]  # retrace.yaml:8
                 w = target_probs_taken / behavior_probs  # retrace.yaml:29

@@ -40,9 +40,9 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
     for block in range(-(-(hi - lo) // width)):
         left = lo + block * width
         right = min(left + width, hi)
-        d_state = np.empty(right - left, number)
         last_target_probs_all = last_target_probs_array[left:right, :]
         last_q_values_all = last_q_values_array[left:right, :]
+        d_state = np.empty(right - left, number)
         for i in range(right - left):
             sum_a = number(0)  # retrace.yaml:23
             for a_at in range(A):
@@ -110,11 +110,6 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 actions = actions_step[i]  # retrace.yaml:9
                 q_values_taken = take(q_values_step[i], actions)  # retrace.yaml:6
                 q = q_values_taken  # retrace.yaml:27
-                if advantages_array is not None:
-                    if rho_bar_each is None:
-                        rho_bar = number(rho_bar_value)  # retrace.yaml:21
-                    else:
-                        rho_bar = rho_bar_each[t, left + i]
                 a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
                 b = rewards + gamma * next_value - q  # retrace.yaml:37
                 d = (b if a == number(0) else a * d_in + b)
@@ -122,6 +117,10 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                     targets = q + d  # retrace.yaml:41
                     targets_array[t, left + i] = targets  # retrace.yaml:41
                 if advantages_array is not None:
+                    if rho_bar_each is None:
+                        rho_bar = number(rho_bar_value)  # retrace.yaml:21
+                    else:
+                        rho_bar = rho_bar_each[t, left + i]
                     target_probs_taken = take(target_probs_step[i], actions)  # retrace.yaml:7
                     behavior_probs = behavior_probs_step[i]  # retrace.yaml:8
                     w = target_probs_taken / behavior_probs  # retrace.yaml:29

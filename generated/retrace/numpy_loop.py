@@ -79,11 +79,6 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         actions = actions_array[t, :]  # retrace.yaml:9
         q_values_taken = take(q_values_array[t], actions, 1)  # retrace.yaml:6
         q = q_values_taken  # retrace.yaml:27
-        if advantages_array is not None:
-            if rho_bar_each is None:
-                rho_bar = number(rho_bar_value)  # retrace.yaml:21
-            else:
-                rho_bar = rho_bar_each[t]
         a = np.where(terminated | truncated, number(0), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         d = np.where(a == number(0), b, a * d_in + b)
@@ -91,6 +86,10 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
             targets = q + d  # retrace.yaml:41
             targets_array[t] = targets  # retrace.yaml:41
         if advantages_array is not None:
+            if rho_bar_each is None:
+                rho_bar = number(rho_bar_value)  # retrace.yaml:21
+            else:
+                rho_bar = rho_bar_each[t]
             target_probs_taken = take(target_probs_array[t], actions, 1)  # retrace.yaml:7
             behavior_probs = behavior_probs_array[t, :]  # retrace.yaml:8
             w = target_probs_taken / behavior_probs  # retrace.yaml:29

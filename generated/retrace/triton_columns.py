@@ -37,6 +37,14 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
+def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
+    """The same for the steps up to here and for the steps before here."""
+    a, b = combine(a_first, b_first, a_second, b_second)
+    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
+    return a, b, a_before, b_before
+
+
+@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -46,14 +54,6 @@ def larger(x, y):
 def smaller(x, y):
     """The smaller; NaN where either is."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
-    """The same for the steps up to here and for the steps before here."""
-    a, b = combine(a_first, b_first, a_second, b_second)
-    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
-    return a, b, a_before, b_before
 
 
 @triton.jit
@@ -212,11 +212,6 @@ def kernel(
         next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, ev_next))  # retrace.yaml:31
         q_values_taken = tl.load(q_values_ptr + env * q_values_b + t * q_values_t + actions * q_values_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:6
         q = q_values_taken  # retrace.yaml:27
-        if advantages_ptr is not None:
-            if rho_bar_ptr is None:
-                rho_bar = tl.full(UNIT, rho_bar_value, ACC)  # retrace.yaml:21
-            else:
-                rho_bar = tl.load(rho_bar_ptr + env * rho_bar_b + t * rho_bar_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, SHAPE)
@@ -234,6 +229,10 @@ def kernel(
             targets = q + d  # retrace.yaml:41
             tl.store(targets_ptr + env * targets_b + t * targets_t, targets, mask=here)  # retrace.yaml:41
         if advantages_ptr is not None:
+            if rho_bar_ptr is None:
+                rho_bar = tl.full(UNIT, rho_bar_value, ACC)  # retrace.yaml:21
+            else:
+                rho_bar = tl.load(rho_bar_ptr + env * rho_bar_b + t * rho_bar_t, mask=here, other=0).to(ACC)
             target_probs_taken = tl.load(target_probs_ptr + env * target_probs_b + t * target_probs_t + actions * target_probs_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:7
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
             q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6

@@ -79,11 +79,6 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
             next_value = (number(0) if terminated else (final_values if truncated else values_next))  # vtrace.yaml:29
             values = values_row[t]  # vtrace.yaml:9
             delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
-            if pg_advantages_array is not None:
-                if pg_rho_bar_each is None:
-                    pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
-                else:
-                    pg_rho_bar = pg_rho_bar_each[env, t]
             a = (number(0) if terminated or truncated else gamma * c)  # vtrace.yaml:35
             b = delta  # vtrace.yaml:36
             dv = (b if a == number(0) else a * dv_in + b)
@@ -91,6 +86,10 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
                 vs = values + dv  # vtrace.yaml:40
                 vs_array[env, t] = vs  # vtrace.yaml:40
             if pg_advantages_array is not None:
+                if pg_rho_bar_each is None:
+                    pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
+                else:
+                    pg_rho_bar = pg_rho_bar_each[env, t]
                 values_next_ = values_row[t + 1] if t + 1 < T else number(0)  # vtrace.yaml:9
                 dv_next = dv_in
                 vs_next = (values_next_ + dv_next if t + 1 < T else last_value)  # vtrace.yaml:40

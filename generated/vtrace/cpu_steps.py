@@ -33,8 +33,8 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
     for block in range(-(-(hi - lo) // width)):
         left = lo + block * width
         right = min(left + width, hi)
-        dv_state = np.empty(right - left, number)
         last_value_all = last_value_array[left:right]
+        dv_state = np.empty(right - left, number)
         for i in range(right - left):
             last_value = last_value_all[i]  # vtrace.yaml:13
             dv_state[i] = number(0)
@@ -88,11 +88,6 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
                 next_value = (number(0) if terminated else (final_values if truncated else values_next))  # vtrace.yaml:29
                 values = values_step[i]  # vtrace.yaml:9
                 delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
-                if pg_advantages_array is not None:
-                    if pg_rho_bar_each is None:
-                        pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
-                    else:
-                        pg_rho_bar = pg_rho_bar_each[t, left + i]
                 a = (number(0) if terminated or truncated else gamma * c)  # vtrace.yaml:35
                 b = delta  # vtrace.yaml:36
                 dv = (b if a == number(0) else a * dv_in + b)
@@ -100,6 +95,10 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
                     vs = values + dv  # vtrace.yaml:40
                     vs_array[t, left + i] = vs  # vtrace.yaml:40
                 if pg_advantages_array is not None:
+                    if pg_rho_bar_each is None:
+                        pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
+                    else:
+                        pg_rho_bar = pg_rho_bar_each[t, left + i]
                     values_next_ = values_next_step[i] if t + 1 < T else number(0)  # vtrace.yaml:9
                     dv_next = dv_in
                     vs_next = (values_next_ + dv_next if t + 1 < T else last_value)  # vtrace.yaml:40

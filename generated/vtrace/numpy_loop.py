@@ -65,11 +65,6 @@ def kernel(number, T, target_log_probs_array, behavior_log_probs_array, rewards_
         next_value = np.where(terminated, number(0), np.where(truncated, final_values, values_next))  # vtrace.yaml:29
         values = values_array[t, :]  # vtrace.yaml:9
         delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
-        if pg_advantages_array is not None:
-            if pg_rho_bar_each is None:
-                pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
-            else:
-                pg_rho_bar = pg_rho_bar_each[t]
         a = np.where(terminated | truncated, number(0), gamma * c)  # vtrace.yaml:35
         b = delta  # vtrace.yaml:36
         dv = np.where(a == number(0), b, a * dv_in + b)
@@ -77,6 +72,10 @@ def kernel(number, T, target_log_probs_array, behavior_log_probs_array, rewards_
             vs = values + dv  # vtrace.yaml:40
             vs_array[t] = vs  # vtrace.yaml:40
         if pg_advantages_array is not None:
+            if pg_rho_bar_each is None:
+                pg_rho_bar = number(pg_rho_bar_value)  # vtrace.yaml:20
+            else:
+                pg_rho_bar = pg_rho_bar_each[t]
             values_next_ = values_array[min(t + 1, T - 1), :] if t + 1 < T else number(0)  # vtrace.yaml:9
             dv_next = dv_in
             vs_next = np.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40

@@ -39,6 +39,14 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
+def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
+    """The same for the steps up to here and for the steps before here."""
+    a, b = combine(a_first, b_first, a_second, b_second)
+    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
+    return a, b, a_before, b_before
+
+
+@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -48,14 +56,6 @@ def larger(x, y):
 def smaller(x, y):
     """The smaller; NaN where either is."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
-    """The same for the steps up to here and for the steps before here."""
-    a, b = combine(a_first, b_first, a_second, b_second)
-    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
-    return a, b, a_before, b_before
 
 
 @triton.jit
@@ -205,11 +205,6 @@ def kernel(
         values_next = tl.where(t + 1 < T, values_next, last_value)
         next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, values_next))  # vtrace.yaml:29
         delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
-        if pg_advantages_ptr is not None:
-            if pg_rho_bar_ptr is None:
-                pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
-            else:
-                pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
         a = tl.where(terminated | truncated, tl.full(UNIT, 0, ACC), gamma * c)  # vtrace.yaml:35
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, SHAPE)
@@ -227,6 +222,10 @@ def kernel(
             vs = values + dv  # vtrace.yaml:40
             tl.store(vs_ptr + env * vs_b + t * vs_t, vs, mask=here)  # vtrace.yaml:40
         if pg_advantages_ptr is not None:
+            if pg_rho_bar_ptr is None:
+                pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
+            else:
+                pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
             dv_next = tl.where(a_before == 0, b_before, a_before * dv_in + b_before)
             vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlscan.backends.printer import Lines, Printer
-from rlscan.ir import Call, Const, Expr, walk
-from rlscan.lower import Assign, Guarded, Load, Loop, Neighbour, Statement, Store
+from rlscan.ir import Call, Const, Expr, Var, substitute, walk
+from rlscan.program import (
+    Assign,
+    Guarded,
+    Keep,
+    Load,
+    Loop,
+    Neighbour,
+    StageProgram,
+    Statement,
+    Store,
+    Wanted,
+)
 from rlscan.schedule import Schedule
 
 
@@ -24,6 +35,7 @@ class Writer:
         self.schedule = schedule
         self.scan = schedule.scan
         self.program = schedule.program
+        self.stage_of = {carry: stage for stage in self.program.stages for carry in stage.carries}
         self.file = file_name(schedule.scan.source.name)
 
     # -- a backend's own --------------------------------------------------------------------------------------------
@@ -55,6 +67,9 @@ class Writer:
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
         raise NotImplementedError
 
+    def keep(self, lines: Lines, keep: Keep) -> None:
+        raise NotImplementedError
+
     def store(self, lines: Lines, store: Store) -> None:
         raise NotImplementedError
 
@@ -71,10 +86,32 @@ class Writer:
             if guarded.outputs != held:
                 lines.depth = 0
                 if guarded.outputs is not None:
-                    lines.add(f"if {' or '.join(self.given(name) for name in guarded.outputs)}:")
+                    lines.add(f"if {self.wanted(guarded.outputs)}:")
                     lines.depth = 1
                 held = guarded.outputs
             self.statement(lines, guarded.statement)
+        return tuple(lines.lines)
+
+    def wanted(self, outputs: Wanted) -> str:
+        """The test that one of these outputs was asked for; empty where there is nothing to test."""
+        return " or ".join(self.given(name) for name in outputs or ())
+
+    def held(self, stage: StageProgram, position: int, distance: int) -> str:
+        """The local that holds a carry as it was `distance` steps (a block's end: and its last steps) before."""
+        base = stage.incoming[position]
+        return base if distance == 1 else f"{base}{distance}"
+
+    def applied(self, stage: StageProgram, expr: Expr, elements: tuple[str, ...]) -> str:
+        """apply over these elements and the incoming carries."""
+        values: dict[str, Expr] = {n: Var(x) for n, x in zip(stage.operator.elements, elements, strict=True)}
+        values |= {name: Var(x) for name, x in zip(stage.applied, stage.incoming, strict=True)}
+        return self.printer.argument(substitute(expr, values))
+
+    def steps(self, stage: StageProgram) -> tuple[str, ...]:
+        """The assignments of the step's elements."""
+        lines = Lines()
+        for assign in stage.step:
+            self.assign(lines, assign)
         return tuple(lines.lines)
 
     def statement(self, lines: Lines, statement: Statement) -> None:
@@ -104,6 +141,8 @@ class Writer:
                 lines.indent(-1)
             case Neighbour():
                 self.neighbour(lines, statement)
+            case Keep():
+                self.keep(lines, statement)
             case Store():
                 self.store(lines, statement)
 
@@ -116,28 +155,17 @@ class Writer:
             return f"{loop.target} + {self.printer.within(loop.value, 7)}"
         return f"{self.printer.functions[loop.op]}({loop.target}, {value})"
 
-    def expressions(self, exprs: Sequence[Expr]) -> tuple[str, ...]:
-        return tuple(self.printer.argument(expr) for expr in exprs)
-
 
 def functions(schedule: Schedule) -> set[str]:
-    """The functions that a schedule's statements and operator call."""
-    program, operator = schedule.program, schedule.scan.stages[0].operator
-    exprs: list[Expr] = [*program.starts, *operator.combine, *operator.apply, *(a.value for a in program.step)]
-    found: set[str] = set()
-
-    def collect(statement: Statement) -> None:
-        match statement:
-            case Load(edge=edge) if edge is not None:
-                exprs.append(edge)
-            case Assign(value=value) | Store(value=value):
-                exprs.append(value)
-            case Loop(op=op, value=value, body=body):
-                exprs.append(value)
-                found.add(op)
-                for inner in body:
-                    collect(inner)
-
-    for guarded in (*program.entry, *program.before, *program.after):
-        collect(guarded.statement)
-    return found | {node.fn for expr in exprs for node in walk(expr) if isinstance(node, Call)}
+    """The functions that a schedule's statements and operators call."""
+    program = schedule.program
+    exprs = program.exprs()
+    for stage in program.stages:
+        exprs += [*stage.operator.combine, *stage.operator.apply]
+    found = {node.fn for expr in exprs for node in walk(expr) if isinstance(node, Call)}
+    blocks = [g.statement for g in (*program.entry, *(g for sweep in program.sweeps for g in sweep.guarded))]
+    while blocks:
+        if isinstance(loop := blocks.pop(), Loop):
+            found.add(loop.op)
+            blocks += loop.body
+    return found

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from rlscan.backends.base import Writer
 from rlscan.backends.printer import Lines, Printer
-from rlscan.ir import Const, Expr, Var, substitute
-from rlscan.lower import Load, Loop, Neighbour, Store, suffix
+from rlscan.ir import Const, Expr, Var
+from rlscan.lower import suffix
+from rlscan.program import Keep, Load, Loop, Neighbour, StageProgram, Store, SweepProgram
 from rlscan.schedule import Schedule, local_name
 
 
@@ -112,6 +113,8 @@ class CpuWriter(Writer):
         return text
 
     def element(self, load: Load, index: dict[str, str]) -> str:
+        if load.kept:
+            return self.kept(load)
         dims = self.dims[load.source]
         if self.kind == "loop":
             return self.block(load, dims, index)
@@ -133,6 +136,16 @@ class CpuWriter(Writer):
         )
         moving = ["i", *(index[d] for d in dims if d not in ("B", "T") and d not in fixed)]
         return self.pick(view, moving, load)
+
+    def kept(self, load: Load) -> str:
+        """A carry that an earlier walk kept for each step."""
+        if self.kind == "rows":
+            return f"{load.source}[{self.step(load)}]"
+        if self.kind == "loop":
+            return f"{load.source}[{self.clamped(load)}]"
+        view = self.names(f"{load.source}{suffix(load.offset)}_step")
+        self.views[view] = View(view, load.source, f"{load.source}[{self.clamped(load)}]", False, True)
+        return f"{view}[i]"
 
     def pick(self, view: str, moving: list[str], load: Load) -> str:
         """view[…]; where the last position was picked by an input, checked against the axis."""
@@ -176,7 +189,7 @@ class CpuWriter(Writer):
             *self.dims,
             *(o.name for o in self.scan.outputs),
             *(p.name for p in self.scan.params),
-            *self.program.carries,
+            *self.stage_of,
         }
         taken |= {d.name for d in self.scan.lets}
         while base in taken:
@@ -202,12 +215,12 @@ class CpuWriter(Writer):
         return self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
 
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
-        position = self.program.carries.index(statement.carry)
-        lines.add(f"{statement.target} = {self.held(position, statement.distance)}")
+        stage = self.stage_of[statement.carry]
+        position = stage.carries.index(statement.carry)
+        lines.add(f"{statement.target} = {self.held(stage, position, statement.distance)}")
 
-    def held(self, position: int, distance: int) -> str:
-        base = self.program.incoming[position]
-        return base if distance == 1 else f"{base}{distance}"
+    def keep(self, lines: Lines, keep: Keep) -> None:
+        lines.add(f"{keep.target}[{'t, i' if self.kind == 'steps' else 't'}] = {keep.carry}")
 
     def store(self, lines: Lines, store: Store) -> None:
         lanes = [f"{axis.lower()}_lane" for axis in store.axes]
@@ -224,34 +237,17 @@ class CpuWriter(Writer):
 def view(schedule: Schedule) -> dict[str, Any]:
     """What the templates fill in, beside what every backend has."""
     writer = CpuWriter(schedule)
-    scan, program, stage = schedule.scan, schedule.program, schedule.scan.stages[0]
-    entry, before, after = writer.body(program.entry), writer.body(program.before), writer.body(program.after)
-    step = tuple(_assign(writer, a.target, a.value, a.line) for a in program.step)
-    locals_: dict[str, Expr] = {n: Var(x) for n, x in zip(stage.operator.elements, program.elements, strict=True)}
-    locals_ |= {f"{c.name}_in": Var(x) for c, x in zip(stage.carries, program.incoming, strict=True)}
-    carries = tuple(
-        {
-            "name": local,
-            "held": tuple(writer.held(i, d) for d in range(1, program.depth + 1)),
-            "states": tuple(
-                {"local": writer.held(i, d), "state": f"{local}_state{d if d > 1 else ''}"}
-                for d in range(1, program.depth + 1)
-            ),
-            "moves": tuple(
-                {"to": writer.held(i, d), "value": writer.held(i, d - 1) if d > 1 else local}
-                for d in range(program.depth, 0, -1)
-            ),
-            "saves": tuple(
-                {"to": f"{local}_state{d if d > 1 else ''}", "value": writer.held(i, d - 1) if d > 1 else local}
-                for d in range(program.depth, 0, -1)
-            ),
-            "start": writer.printer.argument(start),
-            "apply": writer.printer.argument(substitute(apply, locals_)),
-        }
-        for i, (local, start, apply) in enumerate(
-            zip(program.carries, program.starts, stage.operator.apply, strict=True)
-        )
-    )
+    scan, program = schedule.scan, schedule.program
+    entry = writer.body(program.entry)
+    fixed, writer.views = writer.views, {}
+    sweeps = []
+    for sweep in program.sweeps:
+        sweeps.append(_sweep(writer, sweep))
+        if schedule.kind == "steps":
+            fixed |= {name: view for name, view in writer.views.items() if not view.timed}
+            writer.views = {}
+    # `rows` reads whole rows: one view serves every walk.
+    fixed |= writer.views
     names = [*(item.name for item in scan.inputs), *(output.name for output in scan.outputs)]
     params = [param.name for param in scan.params]
     timed = {item.name for item in schedule.timed_inputs} | {output.name for output in scan.outputs}
@@ -273,20 +269,58 @@ def view(schedule: Schedule) -> dict[str, Any]:
                 for p in numbers
             ),
         ),
-        "views": tuple(v for v in writer.views.values() if v.timed or schedule.kind == "rows"),
-        "fixed_views": tuple(v for v in writer.views.values() if not v.timed and schedule.kind != "rows"),
+        "fixed_views": tuple(fixed.values()),
         "entry": entry,
-        "first_entry": entry,
         "uses_take": writer.takes,
-        "before": before,
-        "step": step,
-        "after": after,
-        "carries": carries,
+        "kept": tuple(kept.name for kept in program.kept),
+        "sweeps": tuple(sweeps),
         "decode": tuple(_decode(schedule)),
         "walk": _walk(schedule),
         "blocks": " * ".join(["-(-(hi - lo) // width)", *map(local_name, schedule.lane_axes)]),
         "acc": "out.dtype.type",
         "time_first": schedule.kind != "rows",
+    }
+
+
+def _sweep(writer: CpuWriter, sweep: SweepProgram) -> dict[str, Any]:
+    stages = tuple(_stage(writer, stage) for stage in sweep.stages)
+    after = writer.body(sweep.after)
+    return {
+        "backward": sweep.toward > 0,
+        "wanted": writer.wanted(sweep.outputs),
+        "stages": stages,
+        "after": after,
+        "views": tuple(view for view in writer.views.values() if view.timed),
+    }
+
+
+def _stage(writer: CpuWriter, stage: StageProgram) -> dict[str, Any]:
+    parts = zip(stage.carries, stage.starts, stage.operator.apply, strict=True)
+    carries = tuple(_carry(writer, stage, i, *part) for i, part in enumerate(parts))
+    return {
+        "before": writer.body(stage.before),
+        "wanted": writer.wanted(stage.outputs),
+        "advance": (*writer.steps(stage), *(f"{carry['name']} = {carry['apply']}" for carry in carries)),
+        "handover": tuple(move for carry in carries for move in carry["moves"]),
+        "carries": carries,
+    }
+
+
+def _carry(writer: CpuWriter, stage: StageProgram, i: int, local: str, start: Expr, apply: Expr) -> dict[str, Any]:
+    """A carry, and the last few of its values: as locals of a step (`held`), and between steps (`states`)."""
+    back = range(1, stage.depth + 1)
+    held = {d: writer.held(stage, i, d) for d in back}
+    states = {d: f"{local}_state{d if d > 1 else ''}" for d in back}
+    before = {d: held[d - 1] if d > 1 else local for d in back}
+    return {
+        "name": local,
+        "held": tuple(held.values()),
+        "states": tuple({"local": held[d], "state": states[d]} for d in back),
+        "moves": tuple(
+            f"{f'{states[d]}[i]' if writer.kind == 'steps' else held[d]} = {before[d]}" for d in reversed(back)
+        ),
+        "start": writer.printer.argument(start),
+        "apply": writer.applied(stage, apply, stage.elements),
     }
 
 
@@ -310,11 +344,6 @@ def _decode(schedule: Schedule) -> list[str]:
     elif schedule.lane_axes:
         lines.append(f"env = {rest}")
     return lines
-
-
-def _assign(writer: CpuWriter, target: str, value: Expr, line: int | None) -> str:
-    note = writer.note(line)
-    return f"{target} = {writer.printer.argument(value)}{f'  # {note}' if note else ''}"
 
 
 def _is_loop_index(axis: str, expr: Expr) -> bool:

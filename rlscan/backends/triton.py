@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rlscan.backends.base import Writer, functions
 from rlscan.backends.printer import _BITAND, _BITOR, _UNARY, Lines, Printer
-from rlscan.ir import Const, Expr, Var, substitute
-from rlscan.lower import Load, Loop, Neighbour, Statement, Store
+from rlscan.ir import Const, Expr, Operator, Var
+from rlscan.program import Keep, Load, Loop, Neighbour, StageProgram, Statement, Store, SweepProgram
 from rlscan.schedule import Schedule, local_name
 
 _COLUMNS = (
@@ -40,10 +41,14 @@ TILES: dict[tuple[str, bool], tuple[str, ...]] = {
 
 def _is_wide(schedule: Schedule) -> bool:
     """Whether a step holds many values at once: more than six reads, or a scan of more than two elements."""
-    program = schedule.program
-    reads = sum(isinstance(g.statement, Load) and not g.statement.param for g in (*program.before, *program.after))
-    neighbours = any(isinstance(g.statement, Neighbour) for g in program.after)
-    return reads > 6 or neighbours or len(program.elements) > 2
+    return any(_is_wide_sweep(sweep) for sweep in schedule.program.sweeps)
+
+
+def _is_wide_sweep(sweep: SweepProgram) -> bool:
+    statements = [g.statement for g in sweep.guarded]
+    reads = sum(isinstance(statement, Load) and not statement.param for statement in statements)
+    neighbours = any(isinstance(statement, Neighbour) for statement in statements)
+    return reads > 6 or neighbours or sum(len(stage.elements) for stage in sweep.stages) > 2
 
 
 class TritonPrinter(Printer):
@@ -131,21 +136,36 @@ class TritonWriter(Writer):
         # An index out of range must not read other memory; it shows as a NaN.
         other = 'float("nan")' if bounded and load.kind != "int" else "0"
         mask = " & ".join([mask, *bounded])
-        return f"tl.load({self.address(load.source, self.dims[load.source], time, index)}, mask={mask}, other={other})"
+        address = (
+            self.kept(load.source, time)
+            if load.kept
+            else self.address(load.source, self.dims[load.source], time, index)
+        )
+        return f"tl.load({address}, mask={mask}, other={other})"
+
+    def kept(self, name: str, time: str) -> str:
+        """Where a kept carry of a lane and a step lies: in the order in which the kernel walks memory."""
+        if self.schedule.kind == "tile":
+            return f"{name}_ptr + lane * T + {time}"
+        return f"{name}_ptr + {time} * ({self.lane_total}) + lane"
+
+    @property
+    def lane_total(self) -> str:
+        return " * ".join(["B", *map(local_name, self.schedule.lane_axes)])
 
     def is_early(self, load: Load) -> bool:
         """Whether a block's read can be issued while the block before it is computed: its address is known then."""
         lanes = {f"{axis.lower()}_lane" for axis in self.schedule.lane_axes}
         return load.timed and not load.param and all(isinstance(e, Var) and e.name in lanes for _, e in load.index)
 
-    def early(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def early(self, sweep: SweepProgram) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The reads that are issued a block ahead, and their arrival in the block that they are for."""
         reads, arrivals = Lines(), Lines()
-        for guarded in (*self.program.before, *self.program.after):
+        for guarded in sweep.guarded:
             load = guarded.statement
             if not isinstance(load, Load) or not self.is_early(load):
                 continue
-            wanted = " or ".join(self.given(name) for name in guarded.outputs or ())
+            wanted = self.wanted(guarded.outputs)
             tests = [wanted] if wanted else []
             if load.default is not None:
                 tests.append(self.given(load.source))
@@ -201,22 +221,21 @@ class TritonWriter(Writer):
         return f"tl.full({shape}, {start}, ACC)"
 
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
-        position = self.program.carries.index(statement.carry)
+        stage = self.stage_of[statement.carry]
+        position = stage.carries.index(statement.carry)
         if statement.distance == 1:
             # All steps before this one, applied to what came into the block: scanned beside the steps themselves.
-            apply = _localise(self.schedule, self.scan.stages[0].operator.apply[position], self.program.preceding)
-            lines.add(f"{statement.target} = {self.printer.argument(apply)}")
+            apply = self.applied(stage, stage.operator.apply[position], stage.preceding)
+            lines.add(f"{statement.target} = {apply}")
             return
-        held = [self.held(position, step) for step in range(1, statement.distance + 1)]
+        held = [self.held(stage, position, step) for step in range(1, statement.distance + 1)]
         # The first slots look back into the block before this one.
         lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, AXIS, SHAPE, BLOCK)")
         for slot, value in enumerate(reversed(held)):
             lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
 
-    def held(self, position: int, distance: int) -> str:
-        """The carry's value `distance` steps before this block's (this step's) own."""
-        base = self.program.incoming[position]
-        return base if distance == 1 else f"{base}{distance}"
+    def keep(self, lines: Lines, keep: Keep) -> None:
+        lines.add(f"tl.store({self.kept(keep.target, 't')}, {keep.carry}, mask={self.time[1]})")
 
     def store(self, lines: Lines, store: Store) -> None:
         index = {axis: f"{axis.lower()}_lane" for axis in store.axes}
@@ -235,101 +254,157 @@ def stride(name: str, dim: str) -> str:
 def view(schedule: Schedule) -> dict[str, Any]:
     """What the templates fill in, beside what every backend has."""
     writer = TritonWriter(schedule)
-    scan, program, stage = schedule.scan, schedule.program, schedule.scan.stages[0]
-    operator = stage.operator
-    printer = writer.printer
+    scan, program = schedule.scan, schedule.program
     tensors = [(item.name, item.dims) for item in scan.inputs]
     tensors += [(output.name, ("B", "T", *output.axes)) for output in scan.outputs]
     tensors += [(param.name, ("B", "T")) for param in scan.params]
     kernel_args = [f"{name}_ptr" for name, _ in tensors]
     kernel_args += [f'{param.name}_value: "fp64"' for param in scan.params]
+    kernel_args += [f"{kept.name}_ptr" for kept in program.kept]
     kernel_args += [stride(name, dim) for name, dims in tensors for dim in dims]
     launch_args = [local_name(name) for name, _ in tensors[: len(scan.inputs) + len(scan.outputs)]]
     params = [local_name(param.name) for param in scan.params]
     launch_args += [f"{param} if torch.is_tensor({param}) else None" for param in params]
     launch_args += [f"0.0 if torch.is_tensor({param}) else {param}" for param in params]
+    launch_args += [kept.name for kept in program.kept]
     for name, dims in tensors:
         order = ", ".join("b" if d == "B" else "t" if d == "T" else str(i) for i, d in enumerate(dims))
         if "T" not in dims:
             order = ", ".join(str(i) for i in range(len(dims)))
         launch_args.append(f"*strides({local_name(name)}, {order})")
     used = functions(schedule)
-    carries = [
-        {
-            "name": local,
-            "held": tuple(writer.held(i, d) for d in range(1, program.depth + 1)),
-            "slots": tuple({"name": writer.held(i, d), "distance": d} for d in range(program.depth, 0, -1)),
-            "start": printer.argument(start),
-            "apply": printer.argument(_localise(schedule, apply, program.elements)),
-        }
-        for i, (local, start, apply) in enumerate(zip(program.carries, program.starts, operator.apply, strict=True))
-    ]
-    lanes = ["B", *map(local_name, schedule.lane_axes)]
+    combines = _combines(program.stages)
+    statements = [g.statement for sweep in program.sweeps for g in sweep.guarded]
+    sweeps = tuple(_sweep(writer, sweep, combines, i) for i, sweep in enumerate(program.sweeps))
     return {
         "arguments": tuple(kernel_args),
         "launch_arguments": tuple(launch_args),
-        "combine_arguments": ", ".join(f"{n}_{side}" for side in ("first", "second") for n in operator.elements),
-        "combined": tuple(_CombinePrinter().text(expr) for expr in operator.combine),
-        # One element is returned as it is: a tuple of one is not what a scan expects.
-        "combined_alone": _CombinePrinter().text(operator.combine[0]) if len(operator.combine) == 1 else "",
-        "scanned": ", ".join(program.elements),
-        "scanning": _operands(program.elements),
-        **_exclusive(writer),
+        "combines": tuple(combines.values()),
         "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
         "lanes": tuple(_decode(schedule)),
-        "lane_total": " * ".join(lanes),
+        "lane_total": writer.lane_total,
         "rows": schedule.kind == "tile",
         "axis": "FAST" if schedule.kind == "tile" else "0",
         "tile": TILES[schedule.kind, _is_wide(schedule)],
-        "reads": writer.early()[0],
-        "arrivals": writer.early()[1],
         "entry": writer.body(program.entry),
-        "before": writer.body(program.before),
-        "step": tuple(_assign(writer, a.target, a.value, a.line) for a in program.step),
-        "elements": program.elements,
-        "carries": tuple(carries),
-        "after": writer.body(program.after),
-        "uses_earlier": any(isinstance(g.statement, Neighbour) and g.statement.distance > 1 for g in program.after),
+        "kept": tuple(_kept(writer, kept.name, kept.outputs) for kept in program.kept),
+        "sweeps": sweeps,
+        "uses_earlier": any(isinstance(statement, Neighbour) and statement.distance > 1 for statement in statements),
         "uses_order": bool(used & {"min", "max", "clip"}),
         "uses_tanh": "tanh" in used,
     }
 
 
-def _operands(names: tuple[str, ...]) -> str:
-    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+def _kept(writer: TritonWriter, name: str, outputs: tuple[str, ...] | None) -> dict[str, str]:
+    """A workspace for a carry that one walk leaves to the next."""
+    shape = "(total, T)" if writer.schedule.kind == "tile" else "(T, total)"
+    wanted = " or ".join(f"{local_name(output)} is not None" for output in outputs or ())
+    made = f"torch.empty({shape}, dtype=number, device=out.device)"
+    return {"name": name, "value": f"{made} if {wanted} else None" if wanted else made}
 
 
-def _exclusive(writer: TritonWriter) -> dict[str, Any]:
-    """The scan of all steps before each one, where outputs read the neighbouring carry.
-
-    It goes with the scan of the steps as more elements of the same combine: (steps up to here, steps before here). A single
-    step has the identity before it. Shifting the scanned carry along the block instead goes through shared memory.
-    """
-    program, operator = writer.program, writer.scan.stages[0].operator
-    near = [g for g in program.after if isinstance(g.statement, Neighbour) and g.statement.distance == 1]
-    outputs = tuple(dict.fromkeys(name for g in near for name in g.outputs or ()))
-    always = any(g.outputs is None for g in near)
-    first = [f"{n}_first" for n in operator.elements]
-    second = [f"{n}_second" for n in operator.elements]
-    before = [f"{n}_before" for n in operator.elements]
+def _sweep(
+    writer: TritonWriter, sweep: SweepProgram, combines: dict[Operator, dict[str, Any]], place: int
+) -> dict[str, Any]:
+    reads, arrivals = writer.early(sweep)
     return {
+        "backward": sweep.toward > 0,
+        "later": place > 0,
+        "wanted": writer.wanted(sweep.outputs),
+        "reads": reads,
+        "arrivals": arrivals,
+        "stages": tuple(_stage(writer, sweep, stage, combines[_maps(stage.operator)]) for stage in sweep.stages),
+        "after": writer.body(sweep.after),
+    }
+
+
+def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combine: dict[str, Any]) -> dict[str, Any]:
+    printer = writer.printer
+    near = [g for g in _near(sweep) if g.statement.carry in stage.carries]
+    wanted = () if any(g.outputs is None for g in near) else dict.fromkeys(n for g in near for n in g.outputs or ())
+    if near:
+        combine["exclusive"] = True
+    return {
+        "before": writer.body(stage.before),
+        "step": writer.steps(stage),
+        "wanted": writer.wanted(stage.outputs),
+        "elements": stage.elements,
+        "combine": combine["name"],
+        "scanned": ", ".join(stage.elements),
+        "scanning": _operands(stage.elements),
         "exclusive": bool(near),
-        "exclusive_test": "" if always else " or ".join(writer.given(name) for name in outputs),
-        "exclusive_scanned": ", ".join((*program.elements, *program.preceding)),
-        "exclusive_scanning": _operands((*program.elements, *program.preceding)),
+        "exclusive_test": writer.wanted(tuple(wanted)),
+        "exclusive_scanned": ", ".join((*stage.elements, *stage.preceding)),
+        "exclusive_scanning": _operands((*stage.elements, *stage.preceding)),
         "identities": tuple(
-            {"name": name, "value": f"tl.full(SHAPE, {writer.printer.literal(value.value, False)}, ACC)"}
-            for name, value in zip(program.preceding, operator.identity, strict=True)
+            {"name": name, "value": f"tl.full(SHAPE, {printer.literal(value.value, False)}, ACC)"}
+            for name, value in zip(stage.preceding, stage.operator.identity, strict=True)
             if isinstance(value, Const)
         ),
-        "exclusive_arguments": ", ".join(
-            [*first, *(f"{n}_first" for n in before), *second, *(f"{n}_second" for n in before)]
+        # What the next block starts from: the carry at this one's last slots.
+        "handover": tuple(
+            f"{writer.held(stage, i, d)} = tl.sum(tl.where(slot == BLOCK - {d}, {local}, 0), AXIS, keep_dims=True)"
+            for i, local in enumerate(stage.carries)
+            for d in range(stage.depth, 0, -1)
         ),
-        "steps_call": ", ".join([*first, *second]),
-        "before_call": ", ".join([*first, *(f"{n}_second" for n in before)]),
-        "steps_made": ", ".join(operator.elements),
-        "before_made": ", ".join(before),
+        "carries": tuple(
+            {
+                "name": local,
+                "held": tuple(writer.held(stage, i, d) for d in range(1, stage.depth + 1)),
+                "start": printer.argument(start),
+                "apply": writer.applied(stage, apply, stage.elements),
+            }
+            for i, (local, start, apply) in enumerate(
+                zip(stage.carries, stage.starts, stage.operator.apply, strict=True)
+            )
+        ),
     }
+
+
+def _maps(operator: Operator) -> Operator:
+    """What of an operator its combine depends on: two carries of one family share it."""
+    return replace(operator, apply=())
+
+
+def _near(sweep: SweepProgram) -> list[Any]:
+    """The reads of a carry one step back."""
+    return [g for g in sweep.guarded if isinstance(g.statement, Neighbour) and g.statement.distance == 1]
+
+
+def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]]:
+    """The functions that compose steps, one for each family.
+
+    Where the neighbouring carry is read, the scan of all steps before each one goes with that of the steps, as more elements
+    of the same combine: (steps up to here, steps before here). A single step has the identity before it. Shifting the
+    scanned carry along the block instead goes through shared memory.
+    """
+    made: dict[Operator, dict[str, Any]] = {}
+    for stage in stages:
+        operator = _maps(stage.operator)
+        if operator in made:
+            continue
+        first, second, before = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second", "before"))
+        combined = tuple(_CombinePrinter().text(expr) for expr in operator.combine)
+        made[operator] = {
+            "name": f"combine_{stage.carries[0]}" if made else "combine",
+            "arguments": ", ".join([*first, *second]),
+            "composed": combined,
+            # One element is returned as it is: a tuple of one is not what a scan expects.
+            "alone": combined[0] if len(combined) == 1 else "",
+            "exclusive": False,
+            "both_arguments": ", ".join(
+                [*first, *(f"{n}_first" for n in before), *second, *(f"{n}_second" for n in before)]
+            ),
+            "steps_call": ", ".join([*first, *second]),
+            "before_call": ", ".join([*first, *(f"{n}_second" for n in before)]),
+            "steps_made": ", ".join(operator.elements),
+            "before_made": ", ".join(before),
+        }
+    return made
+
+
+def _operands(names: tuple[str, ...]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
 class _CombinePrinter(TritonPrinter):
@@ -339,19 +414,6 @@ class _CombinePrinter(TritonPrinter):
         if isinstance(value, bool):
             return repr(value)
         return 'float("inf")' if value == float("inf") else '-float("inf")' if value == float("-inf") else repr(value)
-
-
-def _assign(writer: TritonWriter, target: str, value: Expr, line: int | None) -> str:
-    note = writer.note(line)
-    return f"{target} = {writer.printer.argument(value)}{f'  # {note}' if note else ''}"
-
-
-def _localise(schedule: Schedule, expr: Expr, elements: tuple[str, ...]) -> Expr:
-    """apply's Vars under the local names of these elements and of the incoming carries."""
-    program, stage = schedule.program, schedule.scan.stages[0]
-    values: dict[str, Expr] = {n: Var(local) for n, local in zip(stage.operator.elements, elements, strict=True)}
-    values.update({f"{c.name}_in": Var(local) for c, local in zip(stage.carries, program.incoming, strict=True)})
-    return substitute(expr, values)
 
 
 def _decode(schedule: Schedule) -> list[dict[str, str]]:
