@@ -241,7 +241,9 @@ class _Lowering:
         total = ref.offset + shift if ref.timed else 0
         held = dict(self.index)
         self.index |= chosen
-        edge = self._edge(ref.name, total, ref.offset) if ref.timed else None
+        # An edge at a position that an input picked is as much this step's own as the position.
+        home = self.phase if chosen else self.entry
+        edge = self._edge(ref.name, total, ref.offset, home) if ref.timed else None
         self.index = held
         index = tuple((axis, chosen[axis] if axis in chosen else self._position(axis)) for axis in ref.axes)
         key = ("read", ref.name, total, edge is not None, index)
@@ -412,21 +414,21 @@ class _Lowering:
         """A fresh local for where statements go now."""
         return self.names.lasting(base) if self.stack[0] is self.entry else self.names.fresh(base)
 
-    def _timeless(self, expr: Expr, side: str) -> Expr:
+    def _timeless(self, expr: Expr, side: str, home: _Block | None = None) -> Expr:
         """A start or an edge: lowered into `entry`; params there are those of the step nearest to that end."""
-        stack, self.stack = self.stack, [self.entry, *self.stack[1:]]
+        stack, self.stack = self.stack, [home or self.entry, *self.stack[1:]]
         held, self.side = self.side, side
         value = self.value(expr, 0)
         self.stack, self.side = stack, held
         return value
 
-    def _edge(self, name: str, total: int, own: int) -> Expr | None:
+    def _edge(self, name: str, total: int, own: int, home: _Block | None = None) -> Expr | None:
         """The edge that a read needs: where the offset is its own, not one that an outer edge covers already."""
         edge = self.scan.edge(name)
         if edge is None or own == 0 or own * total <= 0:
             return None
         expr = edge.after if total > 0 else edge.before
-        return None if expr is None else self._timeless(expr, "last" if total > 0 else "first")
+        return None if expr is None else self._timeless(expr, "last" if total > 0 else "first", home)
 
     def _block(self, axes: tuple[str, ...]) -> _Block:
         """The innermost open loop over one of these axes, or the phase itself."""

@@ -301,7 +301,8 @@ def python(code: str, folder: Path, **environment: str) -> str:
     """What a fresh interpreter prints, without any variable that says where a cache is."""
     caches = ("RLSCAN_CACHE_DIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_DIR")
     env = {key: x for key, x in os.environ.items() if key not in caches}
-    env |= {"PYTHONPATH": str(ROOT), **environment}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env |= {"PYTHONPATH": path, **environment}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=240
     )

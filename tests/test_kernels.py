@@ -373,6 +373,28 @@ outputs:
   y: s[t]
   best: max(A, q[t+1])
 """,
+    # The same where the edge is an expression of a let's, and the start picks too.
+    "picked_let": """rlscan: 1
+name: picked_let
+inputs:
+  q: f[B, T, A]
+  a: int[B, T]
+  last_q: f[B, A]
+  last_a: int[B]
+edge:
+  q: 2 * twice
+  a: last_a
+let:
+  twice: 2 * last_q
+scan:
+  direction: backward
+  carry: s
+  a: 0.5
+  b: take(q[t+1], a[t+1])
+  start: take(last_q, last_a)
+outputs:
+  y: s[t]
+""",
     # Two lane axes, the later one read first.
     "outer": """rlscan: 1
 name: outer
