@@ -35,7 +35,12 @@ def split(expr: Expr, carries: tuple[str, ...], written: Expression) -> Affine:
             return {}, node
         carry = named[found.name]
         if not isinstance(node, Call):
-            raise refuse(node, f"`{carry}` is reduced over an axis", "reduce first, then update the carry")
+            raise refuse(
+                node,
+                f"`{carry}` is reduced over an axis",
+                "each element of an axis is scanned by itself: a step that mixes them is a dense matrix, and composing such\n"
+                "steps costs more than taking them one by one",
+            )
         if node.fn in ("add", "sub"):
             (left, left_rest), (right, right_rest) = go(node.args[0]), go(node.args[1])
             join = add if node.fn == "add" else sub

@@ -19,6 +19,7 @@ from rlscan.ir import (
     Expr,
     Operator,
     Reduce,
+    Ref,
     Scan,
     Stage,
     StageCarry,
@@ -61,6 +62,7 @@ def lift(spec: Spec) -> Scan:
         whole=not spec.params and all(map(_whole, _everything(stages, lets, outputs, edges))),
     )
     _refuse_reduced_optional_axes(scan)
+    _refuse_reduced_carries(scan)
     return scan
 
 
@@ -240,6 +242,38 @@ def _refuse_reduced_optional_axes(scan: Scan) -> None:
                     f"the axis {node.axis} may be absent (`{node.axis}?`), so it cannot be reduced",
                     node.span or span,
                     f"write it as `{node.axis}` in the inputs' types",
+                )
+
+
+def _refuse_reduced_carries(scan: Scan) -> None:
+    """Each element of a carry's axis is scanned by itself: where one is known, the others are not."""
+    axes = {carry.name: carry.axes for stage in scan.stages for carry in stage.carries}
+    definitions = {d.name: d.value for d in (*scan.lets, *scan.outputs)}
+    known: dict[str, set[str]] = {}
+
+    def scanned(expr: Expr) -> set[str]:
+        """The axes that an expression has from the carries in it."""
+        found: set[str] = set()
+        for node in walk(expr):
+            if isinstance(node, Ref) and node.name in definitions:
+                if node.name not in known:
+                    known[node.name] = scanned(definitions[node.name])
+                found |= known[node.name]
+            elif isinstance(node, Ref):
+                found |= {*axes.get(node.name, ())}
+        return found
+
+    exprs = [(d.value, d.span) for d in (*scan.lets, *scan.outputs)]
+    exprs += [(e, s) for stage in scan.stages for e, s in zip(stage.raw, stage.spans, strict=True)]
+    for expr, span in exprs:
+        for node in walk(expr):
+            if isinstance(node, Reduce) and node.axis in scanned(node.arg):
+                raise SpecError(
+                    "RLS307",
+                    f"a carry is reduced over {node.axis}, each element of which is scanned by itself",
+                    node.span or span,
+                    f"make what is reduced an output, and reduce that after the call: out.name.sum(-1);\n"
+                    f"or reduce what the scan reads over {node.axis}, where the recurrence allows it",
                 )
 
 
