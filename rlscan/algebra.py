@@ -189,7 +189,9 @@ def _settle(expr: Expr, condition: Expr, holds: bool) -> Expr:
         return Const(holds, "flag")
     if holds and isinstance(condition, Call) and condition.fn == "eq" and expr == condition.args[0]:
         return condition.args[1]
-    return resolve(rebuild(expr, lambda child: _settle(child, condition, holds)))
+    made = resolve(rebuild(expr, lambda child: _settle(child, condition, holds)))
+    # A select that was settled inside may leave the condition itself.
+    return Const(holds, "flag") if made == condition else made
 
 
 def _same(left: Expr, right: Expr, nonnegative: frozenset[str]) -> bool:

@@ -63,7 +63,6 @@ CODES: dict[str, str] = {
     "RLS404": "crosses an episode's end",
     "RLS405": "could not be proved",
     # what a later version lowers
-    "RLS501": "not lowered yet",
 }
 
 

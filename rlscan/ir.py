@@ -228,7 +228,8 @@ class Operator:
 
     elements: the numbers of one step. combine: the elements of `second ∘ first` over Vars `x_first`, `x_second`, where
     `first` is applied to the carry first. identity: the elements that leave every carry as it is. apply: each new carry
-    over Vars of the element names and of `<carry>_in`.
+    over Vars of the element names and of `<carry>_in`. cut: the element that is 1 where a step of an operator of the spec's own
+    was reset: such a step acts on the scan's start, `<carry>_start`.
     """
 
     name: OperatorName
@@ -236,6 +237,7 @@ class Operator:
     combine: tuple[Expr, ...]
     identity: tuple[Expr, ...]
     apply: tuple[Expr, ...]
+    cut: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,8 @@ class Stage:
     direction: Direction
     carries: tuple[StageCarry, ...]
     operator: Operator
+    #: the operator as it was declared: without an element for resets
+    plain: Operator
     step: tuple[Expr, ...]
     raw: tuple[Expr, ...]
     spans: tuple[Span, ...]

@@ -28,9 +28,10 @@ def prove_isolation(scan: Scan) -> list[Law]:
     for stage in scan.stages:
         if stage.reset is None:
             continue
-        for element, expr, span in zip(stage.operator.elements, stage.raw, stage.spans, strict=True):
+        parts = zip(stage.operator.elements, stage.raw, stage.spans, forgetful(stage.operator), strict=True)
+        for element, expr, span, forgot in parts:
             # The coefficient of a carry that is dropped here may be anything: the reset replaces it.
-            drops = element == "a" or element.startswith("a_")
+            drops = forgot is not None
             _isolated(scan, stage, f"`{element}`", _inline(scan, expr, 0), span, own_reset_replaces=drops)
         for other in scan.stages:
             if other is not stage:

@@ -46,7 +46,7 @@ def _stage(stage: Stage) -> list[str]:
     near, beyond = ("t+1", "T") if stage.toward > 0 else ("t-1", "-1")
     rows = []
     values = dict(zip(stage.operator.elements, stage.raw, strict=True))
-    for carry, update in zip(stage.carries, stage.update or stage.operator.apply, strict=True):
+    for carry, update in zip(stage.carries, stage.update or stage.plain.apply, strict=True):
         if stage.update is None and stage.operator.name == "affine":
             a, b = text(values["a"], 5), text(values["b"], 4)
             made = b if a == "0" else f"{'' if a == '1' else a + ' '}{name(carry.name, near)} + {b}"

@@ -34,6 +34,9 @@ def prove(scan: Scan) -> Scan:
 
 def _stage(scan: Scan, stage: Stage) -> list[Law]:
     laws = [_affine(stage)] if stage.update is not None else []
+    if stage.plain != stage.operator:
+        # What is wrong with the operator as it was written is said in its own terms.
+        _Composition(scan, replace(stage, operator=stage.plain)).laws()
     laws += _Composition(scan, stage).laws()
     laws += [_reset(stage)] if stage.reset is not None else []
     laws.append(_commutative(stage.operator))

@@ -3,7 +3,7 @@
 Assumes a Spec from `parse`. Guarantees: every Ref names something that exists, with a time index exactly where it has time;
 every read outside the window has an edge; flags are flags and numbers numbers; a step's elements are free of the carry.
 An update in natural form is split by structure, not by sympy, so that A and b keep the order of the spec's own arithmetic;
-`laws` then proves the split right. Raises SpecError with codes RLS3xx, RLS401 and RLS501.
+`laws` then proves the split right. Raises SpecError with codes RLS3xx and RLS401.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
         operator, raw, spans = _from_update(block, names, update)
     else:
         operator, raw, spans = _from_coefficients(scope, block, names)
+    plain = operator
+    if reset and block.reset and operator.name == "custom":
+        operator = operators.cuttable(operator, names[0])
+        raw, spans = (*raw, Const(0)), (*spans, block.reset.span)
     starts = tuple(scope.number(_present(carry.start), timeless="`start`") for carry in block.carries)
     axes = scope.ordered([*map(axes_of, raw), *map(axes_of, starts), *(axes_of(e) for e in (reset, keep) if e)])
     scope.define_carries(names, axes)
@@ -86,7 +90,8 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
             StageCarry(carry.name, start, axes, carry.span) for carry, start in zip(block.carries, starts, strict=True)
         ),
         operator=operator,
-        step=_fold(block, operator, raw, reset, keep),
+        plain=plain,
+        step=_fold(operator, raw, reset, keep),
         raw=raw,
         spans=spans,
         operator_spans=_operator_spans(block, spans[0]),
@@ -97,19 +102,8 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
     )
 
 
-def _fold(
-    block: ScanBlock, operator: Operator, raw: tuple[Expr, ...], reset: Expr | None, keep: Expr | None
-) -> tuple[Expr, ...]:
+def _fold(operator: Operator, raw: tuple[Expr, ...], reset: Expr | None, keep: Expr | None) -> tuple[Expr, ...]:
     """The step with its selects: kept, it is the identity; reset, it forgets the carry (and may still be kept)."""
-    if operator.name == "custom":
-        if reset or keep:
-            raise SpecError(
-                "RLS501",
-                "`reset` and `keep` with an operator of the spec's own are understood but not lowered yet",
-                block.span,
-                "let the elements of such a step be the operator's own way to drop or pass the carry",
-            )
-        return raw
     folded = []
     for value, kept, forgot in zip(raw, operator.identity, operators.forgetful(operator), strict=True):
         expr = where(keep, kept, value) if keep else value
@@ -120,13 +114,6 @@ def _fold(
 def _from_update(
     block: ScanBlock, names: tuple[str, ...], update: tuple[Expr, ...]
 ) -> tuple[Operator, tuple[Expr, ...], tuple[Span, ...]]:
-    if block.operator.name != "affine":
-        raise SpecError(
-            "RLS501",
-            f"`update` with operator {block.operator.name} is understood but not lowered yet",
-            block.span,
-            "give the operator's elements `a` and `b` instead",
-        )
     rows = [split(expr, names, _present(carry.update)) for expr, carry in zip(update, block.carries, strict=True)]
     pattern = frozenset((i, names.index(name)) for i, (row, _) in enumerate(rows) for name in row)
     operator = operators.affine(names, pattern)

@@ -32,7 +32,7 @@ from rlscan.ir import (
     where,
 )
 from rlscan.needs import guard, uses
-from rlscan.operators import incoming
+from rlscan.operators import incoming, started
 from rlscan.program import (
     Assign,
     Guarded,
@@ -178,6 +178,7 @@ class _Lowering:
             elements=elements,
             preceding=tuple(self.names.fresh(f"{name}_before") for name in elements),
             applied=tuple(incoming(name).name for name in names),
+            anew=tuple((started(n).name, self.names.fresh(f"{n}_start")) for n in names if stage.operator.cut),
         )
 
     def _open(self) -> _Block:

@@ -29,6 +29,7 @@ from rlscan.ir import (
     maximum,
     minimum,
     mul,
+    substitute,
     where,
 )
 
@@ -45,6 +46,10 @@ def second(name: str) -> Var:
 
 def incoming(carry: str) -> Var:
     return Var(f"{carry}_in")
+
+
+def started(carry: str) -> Var:
+    return Var(f"{carry}_start")
 
 
 def _select_mul(a: Expr, x: Expr) -> Expr:
@@ -159,7 +164,35 @@ def _tropical(carry: str, name: str) -> Operator:
     )
 
 
+def cuttable(operator: Operator, carry: str) -> Operator:
+    """An operator of the spec's own, whose steps may drop the carry: what lies before such a step is the scan's start.
+
+    One element more, 1 where a reset lies in the steps composed. As a select it lets nothing through, whatever the elements
+    of the other side are.
+    """
+    cut = "cut"
+    while cut in operator.elements:
+        cut += "_"
+    through = eq(second(cut), ZERO)
+    combine = tuple(
+        where(through, composed, second(name))
+        for name, composed in zip(operator.elements, operator.combine, strict=True)
+    )
+    (apply,) = operator.apply
+    anew = substitute(apply, {incoming(carry).name: started(carry)})
+    return Operator(
+        operator.name,
+        (*operator.elements, cut),
+        (*combine, where(through, first(cut), second(cut))),
+        (*operator.identity, ZERO),
+        (where(eq(Var(cut), ZERO), apply, anew),),
+        cut,
+    )
+
+
 def forgetful(operator: Operator) -> tuple[Expr | None, ...]:
     """For each element, its value in a step that drops the carry; None where the step's own stays."""
+    if operator.name == "custom":
+        return tuple(ONE if name == operator.cut else None for name in operator.elements)
     worst = {"max_plus": NEG_INF, "min_plus": POS_INF}.get(operator.name, ZERO)
     return tuple(worst if name == "a" or name.startswith("a_") else None for name in operator.elements)

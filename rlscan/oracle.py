@@ -6,8 +6,8 @@
              clipped_affine  s = clip(that, lo, hi)
              max_plus        s = max(b, a + c)        min_plus   s = min(b, a + c)
              update, custom  s = the update, or `apply`, as written
-    reset    a dropped carry is 0 (−∞ under max_plus, +∞ under min_plus: what no other number sees), and where a step
-             has an `a`, dropping is a select: s = b, whatever `a` is there
+    reset    a dropped carry is 0 (−∞ under max_plus, +∞ under min_plus: what no other number sees; its start where the
+             operator is the spec's own), and where a step has an `a`, dropping is a select: s = b, whatever `a` is there
 
 It is the reference that every backend is compared with, so it shares nothing with the compiler past `parse`: names are
 resolved, axes aligned and steps taken here a second time, from the language's rules.
@@ -235,19 +235,21 @@ class _Values:
         self.axes.update(dict.fromkeys(names, axes))
         order = range(T - 1, -1, -1) if block.direction == "backward" else range(T)
         found: dict[str, dict[int, Array]] = {name: {} for name in names}
-        carries = {name: self._value(self.starts[name].tree, order[0]) for name in names} if T else {}
+        starts = {name: self._value(self.starts[name].tree, order[0]) for name in names} if T else {}
+        carries = starts
         for t in order:
-            carries = self._step(block, carries, t)
+            carries = self._step(block, starts, carries, t)
             for name in names:
                 found[name][t] = carries[name]
         self.steps.update({name: [found[name][t] for t in range(T)] for name in names})
 
-    def _step(self, block: ScanBlock, incoming: dict[str, Array], t: int) -> dict[str, Array]:
+    def _step(self, block: ScanBlock, starts: dict[str, Array], incoming: dict[str, Array], t: int) -> dict[str, Array]:
         reset = self._value(block.reset.tree, t) if block.reset else np.False_
         held = incoming
         if block.reset:
             nothing = {"max_plus": -np.inf, "min_plus": np.inf}.get(block.operator.name, self.window.number(0))
-            held = {name: np.where(reset, nothing, c) for name, c in incoming.items()}
+            dropped = starts if block.operator.apply else dict.fromkeys(incoming, nothing)
+            held = {name: np.where(reset, dropped[name], c) for name, c in incoming.items()}
         if block.carries[0].update:
             made = [self._value(_given(carry.update).tree, t, held) for carry in block.carries]
         else:

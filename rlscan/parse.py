@@ -228,6 +228,13 @@ def _operator_name(keys: Keys, span: Span) -> tuple[OperatorName, Span]:
     return _one_of((key, value), "operator", tuple(COEFFICIENTS)), value.span
 
 
+_MEANING = {
+    "clipped_affine": "s = clip(a * s + b, lo, hi)",
+    "max_plus": "s = max(b, a + s)",
+    "min_plus": "s = min(b, a + s)",
+}
+
+
 def _scan_form(keys: Keys, operator: OperatorName) -> tuple[frozenset[str], tuple[tuple[str, ...], str]]:
     """The keys that a scan of this form may have, those that it needs, and what the form is called in an error."""
     common = frozenset({"direction", "reset", "keep", "operator"})
@@ -240,8 +247,15 @@ def _scan_form(keys: Keys, operator: OperatorName) -> tuple[frozenset[str], tupl
     common |= {"carry", "start"}
     if operator == "custom":
         return common, (("start",), "an operator of the spec's own")
-    if "update" in keys:
+    if "update" in keys and operator == "affine":
         return common | {"update"}, (("start",), "`update`")
+    if "update" in keys:
+        raise SpecError(
+            "RLS102",
+            f"`update` and `operator: {operator}` stand together",
+            keys["update"][0].span,
+            f"an update is affine in the carry; {operator} takes {listed(COEFFICIENTS[operator])}: {_MEANING[operator]}",
+        )
     wanted = COEFFICIENTS[operator]
     called = f"`operator: {operator}`" if operator != "affine" else "a scan without `update`"
     return common | {*wanted}, ((*wanted, "start"), called)

@@ -120,6 +120,8 @@ class StageProgram:
     preceding: tuple[str, ...]
     #: apply's names of the incoming carries
     applied: tuple[str, ...]
+    #: apply's names of the starts, and their locals, where a reset puts the start in the carry's place
+    anew: tuple[tuple[str, str], ...]
     outputs: Wanted = None
 
 

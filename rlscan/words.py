@@ -97,7 +97,7 @@ def stage_lines(stage: Stage) -> list[str]:
     near = at(stage.toward)
     beyond = "T" if stage.toward > 0 else "−1"
     values: dict[str, Expr] = dict(zip(stage.operator.elements, stage.raw, strict=True))
-    updates = stage.update or stage.operator.apply
+    updates = stage.update or stage.plain.apply
     for carry, update in zip(stage.carries, updates, strict=True):
         name = symbol(carry.name)
         if stage.update is None:
@@ -109,7 +109,8 @@ def stage_lines(stage: Stage) -> list[str]:
         lines.append(f"{name}[t] = {made},   {name}[{beyond}] = {text(carry.start)}")
     if stage.reset is not None:
         names = ", ".join(f"{symbol(c.name)}[{near}]" for c in stage.carries)
-        lines.append(f"    {names} dropped where {text(stage.reset)}")
+        what = "started anew" if stage.operator.cut else "dropped"
+        lines.append(f"    {names} {what} where {text(stage.reset)}")
     if stage.keep is not None:
         lines.append(f"    passed on unchanged where {text(stage.keep)}")
     return lines
@@ -128,5 +129,5 @@ def _affine_text(stage: Stage, values: dict[str, Expr], carry: str) -> str:
         case "max_plus" | "min_plus":
             best = stage.operator.name[:3]
             return f"{best}({text(values['b'])}, {text(values['a'], 4)} + {carry})"
-    apply = text(stage.operator.apply[0])
+    apply = text(stage.plain.apply[0])
     return apply.replace(symbol(f"{stage.carries[0].name}_in"), carry)

@@ -213,7 +213,8 @@ OWN = "operator: {elements: {a: 1}, combine: {a: first.a}, identity: {a: 1}, app
 SCANS = {
     "direction: backward, carry: s, a: 1, b: 1, start: 0": True,
     "direction: backward, carry: s, update: s, start: 0, reset: true, keep: false": True,
-    "direction: backward, carry: s, update: s, start: 0, operator: max_plus": True,
+    "direction: backward, carry: s, update: s, start: 0, operator: affine": True,
+    "direction: backward, carry: s, update: s, start: 0, operator: max_plus": False,
     "direction: backward, carry: s, a: 1, b: 1, start: 0, operator: affine": True,
     "direction: backward, carry: s, a: 1, b: 1, start: 0, operator: max_plus": True,
     "direction: backward, carry: s, a: 1, b: 1, lo: 0, hi: 1, start: 0, operator: clipped_affine": True,

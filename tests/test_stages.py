@@ -25,6 +25,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 AXES = {"A": 5, "F": 3}
 #: (direction, carries, outputs, kept) of each walk
 WALKS = {
+    "own": [("backward", "s", "best ahead", "")],
     "decoupled": [("backward", "adv dv", "advantages returns", "")],
     "masked": [("backward", "following adv", "advantages returns", "")],
     "far": [("backward", "s r", "out1", "s r"), ("backward", "q", "out2", "")],

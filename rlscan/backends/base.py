@@ -105,6 +105,7 @@ class Writer:
         """apply over these elements and the incoming carries."""
         values: dict[str, Expr] = {n: Var(x) for n, x in zip(stage.operator.elements, elements, strict=True)}
         values |= {name: Var(x) for name, x in zip(stage.applied, stage.incoming, strict=True)}
+        values |= {name: Var(x) for name, x in stage.anew}
         return self.printer.argument(substitute(expr, values))
 
     def steps(self, stage: StageProgram) -> tuple[str, ...]:

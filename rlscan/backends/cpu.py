@@ -319,6 +319,7 @@ def _carry(writer: CpuWriter, stage: StageProgram, i: int, local: str, start: Ex
         "moves": tuple(
             f"{f'{states[d]}[i]' if writer.kind == 'steps' else held[d]} = {before[d]}" for d in reversed(back)
         ),
+        "anew": tuple(local for _, local in stage.anew),
         "start": writer.printer.argument(start),
         "apply": writer.applied(stage, apply, stage.elements),
     }

@@ -337,9 +337,8 @@ def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combi
         "exclusive_scanned": ", ".join((*stage.elements, *stage.preceding)),
         "exclusive_scanning": _operands((*stage.elements, *stage.preceding)),
         "identities": tuple(
-            {"name": name, "value": f"tl.full(SHAPE, {printer.literal(value.value, False)}, ACC)"}
+            {"name": name, "value": f"tl.full(SHAPE, {_CombinePrinter().text(value)}, ACC)"}
             for name, value in zip(stage.preceding, stage.operator.identity, strict=True)
-            if isinstance(value, Const)
         ),
         # What the next block starts from: the carry at this one's last slots.
         "handover": tuple(
@@ -350,7 +349,10 @@ def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combi
         "carries": tuple(
             {
                 "name": local,
-                "held": tuple(writer.held(stage, i, d) for d in range(1, stage.depth + 1)),
+                "held": (
+                    *(writer.held(stage, i, d) for d in range(1, stage.depth + 1)),
+                    *(local for _, local in stage.anew),
+                ),
                 "start": printer.argument(start),
                 "apply": writer.applied(stage, apply, stage.elements),
             }
