@@ -286,6 +286,9 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "rows": schedule.kind == "tile",
         "axis": "FAST" if schedule.kind == "tile" else "0",
         "tile": TILES[schedule.kind, _is_wide(schedule)],
+        # A program takes all of its lanes' time.
+        "place": "slot",
+        "blocks": "tl.cdiv(T, BLOCK)",
         "entry": writer.body(program.entry),
         "kept": tuple(_kept(writer, kept.name, kept.outputs) for kept in program.kept),
         "sweeps": sweeps,
