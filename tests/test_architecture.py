@@ -49,7 +49,7 @@ LAYERS = (
     ("rlscan.laws",),
     ("rlscan.isolation", "rlscan.algebra", "rlscan.ranges"),
     # meaning
-    ("rlscan.lift", "rlscan.oracle", "rlscan.parse"),
+    ("rlscan.lift", "rlscan.oracle", "rlscan.parse", "rlscan.draw"),
     ("rlscan.affine", "rlscan.scope", "rlscan.declarations"),
     ("rlscan.expressions", "rlscan.words"),
     ("rlscan.nodes", "rlscan.operators"),
