@@ -1,7 +1,8 @@
 """Plausible random inputs for any spec, by its inputs' kinds, dims and names: what it is tried on.
 
-A flag holds with a small probability; an index lies within the axis that it picks along; `…_log_probs` are at most 0 and
-`…_probs` above 0, and sum to 1 along a last axis; any other number is normal.
+A flag holds with a small probability, a mask with a large one; an index lies within the axis that it picks along. By the last
+word of its name, a number is a log-probability, a probability (which sum to 1 along a last axis), a ratio above 0, a discount
+in [0, 1] that is 0 now and then, or a length; any other is normal. A param is drawn within its range.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rlscan.spec import Input, Spec
+from rlscan.spec import Input, Param, Spec
 
+RATIOS = ("importance", "rho", "ratio", "ratios")
+DISCOUNTS = ("continues", "discount", "discounts")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -51,8 +54,10 @@ def _values(
     dtype: Any,
     done: float,
 ) -> np.ndarray[Any, Any]:
+    word = item.name.rpartition("_")[2]
     if item.kind == "flag":
-        return rng.random(shape) < done
+        drawn = rng.random(shape) < done
+        return ~drawn if word == "mask" else drawn
     if item.kind == "int":
         # An index into the axis that another input has and this one lacks.
         others = [d for i in spec.inputs for d in i.dims if d not in item.dims and d != "T" and d in sizes]
@@ -68,4 +73,19 @@ def _values(
         if len(shape) > 2 or (len(shape) == 2 and "T" not in item.dims):
             raw = raw / raw.sum(axis=-1, keepdims=True)
         return raw.astype(dtype)
+    if word in RATIOS:
+        return np.exp(rng.normal(size=shape)).astype(dtype)
+    if word in DISCOUNTS:
+        return np.where(rng.random(shape) < done, 0, rng.random(shape)).astype(dtype)
+    if word == "lengths":
+        return rng.integers(1, sizes["T"] + 1, shape).astype(dtype)
     return rng.normal(size=shape).astype(dtype)
+
+
+def draw_param(param: Param, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Numbers within a param's range: away from the ends of a narrow one, and near the default of one without ends."""
+    middle = 0.5 if param.default is None or not np.isfinite(param.default) else param.default
+    low = param.lower if np.isfinite(param.lower) else min(middle, 0) - 1
+    high = param.upper if np.isfinite(param.upper) else max(middle, low) + 1
+    drawn = low + (high - low) * rng.uniform(0.05, 0.95, shape)
+    return drawn if shape else float(drawn)

@@ -79,7 +79,9 @@ def summed(deltas: Any, decay: Any, terminated: Any, truncated: Any = None) -> A
 
 
 def td_errors(rewards: Any, values: Any, last: Any, gamma: Any, *ending: Any) -> Array:
-    return np.array([rewards[t] + gamma[t] * next_of(t, values, last, *ending) - values[t] for t in range(len(rewards))])
+    return np.array(
+        [rewards[t] + gamma[t] * next_of(t, values, last, *ending) - values[t] for t in range(len(rewards))]
+    )
 
 
 # -- returns --------------------------------------------------------------------------------------------------------

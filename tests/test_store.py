@@ -98,11 +98,15 @@ def test_a_path_to_elsewhere_is_no_builtin(reference: str, tmp_path: Path, monke
 def test_a_missing_spec_says_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(store, "builtins", lambda: ("gae", "td_lambda"))
+    monkeypatch.setattr(store, "gallery", lambda: ("upgo",))
     with pytest.raises(FileNotFoundError) as caught:
         store.find_spec("specs/gea.yaml")
     assert str(caught.value) == (
-        "no spec at 'specs/gea.yaml' and no builtin of that name: did you mean `gae`? (builtins: gae, td_lambda)"
+        "no spec at 'specs/gea.yaml' and no builtin of that name: did you mean `gae`? "
+        "(builtins: gae, td_lambda; gallery: upgo)"
     )
+    with pytest.raises(FileNotFoundError, match="did you mean `upgo`"):
+        store.find_spec("gallery/upgoo")
     with pytest.raises(FileNotFoundError, match="it is a folder"):
         store.find_spec(tmp_path)
 
