@@ -41,10 +41,6 @@ def spec_of(name: str) -> Spec:
     return parse(*store.find_spec(name))
 
 
-#: Several scans in one spec run in the oracle; kernels have one.
-LOWERED = [name for name in GALLERY if len(spec_of(name).scans) == 1]
-
-
 @cache
 def estimator(name: str, layout: str = "bt", backend: str = "cpu") -> Any:
     return rlscan.compile(name, layout=layout, backend=backend)
@@ -147,7 +143,7 @@ def test_the_oracle_agrees_with_the_loop(name: str) -> None:
 
 @pytest.mark.parametrize(("backend", "device"), targets())
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", LOWERED)
+@pytest.mark.parametrize("name", GALLERY)
 def test_compiled_agrees_with_the_loop_and_the_oracle(name: str, layout: str, backend: str, device: str) -> None:
     spec, params = spec_of(name), PARAMS.get(name, {})
     shapes = {"cuda": ((3, 7), (70, 333), (2, 5000)), "cpu": ((2, 1), (3, 9))}[device]
@@ -214,7 +210,7 @@ def spoiled(x: Arrays, masks: Mapping[str, Any], seed: int) -> Arrays:
 
 
 @pytest.mark.parametrize(("backend", "device"), targets())
-@pytest.mark.parametrize("name", [n for n in LOWERED if unread(n, sample(n, done=0.4))])
+@pytest.mark.parametrize("name", [n for n in GALLERY if unread(n, sample(n, done=0.4))])
 def test_poison_where_nothing_is_read(name: str, backend: str, device: str) -> None:
     for seed in (0, 1):
         x = sample(name, T=8, seed=seed, done=0.4)
@@ -409,8 +405,7 @@ def packed(x: Arrays, mask: Any) -> tuple[Arrays, Any]:
 def test_a_masked_token_is_as_if_it_were_not_there() -> None:
     x = sample("reinforce_plus_plus", T=11, seed=10)
     values = np.random.default_rng(0).normal(size=(3, 11)).astype(np.float32)
-    # Through the oracle: what a loop over packed tokens must agree with is the definition.
-    masked = oracle.run(spec_of("masked_gae"), {**x, "values": values}, {"gamma": 0.9, "lam": 0.8})["advantages"]
+    masked = run("masked_gae", {**x, "values": values}, gamma=0.9, lam=0.8)["advantages"]
     returns = run("reinforce_plus_plus", x, gamma=0.9)["returns"]
     for b in range(3):
         row, kept = packed({"rewards": x["rewards"][b], "values": values[b]}, x["mask"][b])
@@ -470,7 +465,7 @@ def test_emphasis_on_policy() -> None:
     x = sample("emphatic_traces", seed=12)
     on_policy = {**x, "rho": np.ones_like(x["rho"]), "interest": np.ones_like(x["interest"])}
     plain = {**without(on_policy, "rho", "interest"), "initial_trace": np.zeros((3, 2))}
-    got = oracle.run(spec_of("emphatic_traces"), on_policy, {"lam": 1.0})
+    got = run("emphatic_traces", on_policy, lam=1.0)
     close(got["traces"], run("eligibility_traces", plain, lam=1.0)["traces"])
     assert (got["emphases"] == 1).all()
     ones = {**plain, "features": np.ones((3, 9, 2), np.float32)}
