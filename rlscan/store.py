@@ -127,14 +127,21 @@ def read_generated(name: str, file: str, digest: str) -> Path | None:
     return path if f"{_DIGEST}{digest}\n" in head else None
 
 
-def write_generated(wanted: Mapping[str, str], *, check: bool) -> list[str]:
-    """Make generated/ hold exactly these files; with check, only say which differ."""
-    root = data_root() / "generated"
-    present = {str(path.relative_to(root)).replace(os.sep, "/") for path in root.rglob("*.py")}
+def write_generated(wanted: Mapping[str, str], root: Path, *, check: bool, only: str = "") -> list[str]:
+    """Make a folder hold exactly these modules; with check, only say which differ. only: within this folder of it.
+
+    In a folder of the user's, what rlscan did not generate is left alone, and refused where a module is to be.
+    """
+    own = root == data_root() / "generated"
+    found = [path for path in (root / only).rglob("*.py") if own or _is_generated(path)]
+    present = {path.relative_to(root).as_posix(): path for path in found}
+    for file in wanted.keys() - present.keys():
+        if (root / file).exists():
+            raise FileExistsError(f"{root / file} is there and was not made by rlscan")
     differing = sorted(
         file
-        for file in present | wanted.keys()
-        if file not in wanted or file not in present or (root / file).read_text(encoding="utf-8") != wanted[file]
+        for file in present.keys() | wanted.keys()
+        if file not in wanted or file not in present or present[file].read_text(encoding="utf-8") != wanted[file]
     )
     if not check:
         for file in differing:
@@ -145,6 +152,14 @@ def write_generated(wanted: Mapping[str, str], *, check: bool) -> list[str]:
             else:
                 path.unlink()
     return differing
+
+
+def _is_generated(path: Path) -> bool:
+    """Whether a file says that it was made from a spec."""
+    try:
+        return f"\n{_DIGEST}" in path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
 
 
 def cached(key: str, file_name: str, make: Callable[[], str]) -> Path:

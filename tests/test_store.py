@@ -164,11 +164,28 @@ def test_generated_is_made_exactly_as_wanted(root: Path) -> None:
     (folder / "same.py").write_text("same")
     wanted = {"a.py": "new", "b/c.py": "γ", "same.py": "same"}
     differing = ["a.py", "b/c.py", "old/x.py"]
-    assert store.write_generated(wanted, check=True) == differing
+    assert store.write_generated(wanted, folder, check=True) == differing
     assert (folder / "a.py").read_text() == "stale"
-    assert store.write_generated(wanted, check=False) == differing
-    assert store.write_generated(wanted, check=True) == []
+    assert store.write_generated(wanted, folder, check=False) == differing
+    assert store.write_generated(wanted, folder, check=True) == []
     assert not (folder / "old" / "x.py").exists()
+
+
+def test_what_the_user_wrote_beside_the_modules_is_left_alone(tmp_path: Path) -> None:
+    made = "# spec sha256: 0\n"
+    (tmp_path / "mine").mkdir()
+    for name in ("gone", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpu_rows.py").write_text(f"\n{made}")
+    (tmp_path / "mine" / "notes.py").write_text("mine")
+    wanted = {"mine/cpu_rows.py": f"\n{made}new"}
+    assert store.write_generated(wanted, tmp_path, check=False, only="mine") == ["mine/cpu_rows.py"]
+    assert (tmp_path / "other" / "cpu_rows.py").exists(), "another spec's module is not this one's to judge"
+    assert store.write_generated(wanted, tmp_path, check=False) == ["gone/cpu_rows.py", "other/cpu_rows.py"]
+    assert sorted(path.name for path in tmp_path.rglob("*.py")) == ["cpu_rows.py", "notes.py"]
+    with pytest.raises(FileExistsError, match="was not made by rlscan"):
+        store.write_generated({"mine/notes.py": made}, tmp_path, check=False)
+    assert (tmp_path / "mine" / "notes.py").read_text() == "mine"
 
 
 def test_the_key_covers_text_file_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
