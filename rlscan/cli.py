@@ -19,8 +19,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 import rlscan
-from rlscan import compiler, store
+from rlscan import compiler, start, store, trial
 from rlscan.demo import run as run_demo
+from rlscan.parse import parse
 
 app = typer.Typer(
     name="rlscan",
@@ -137,22 +138,73 @@ def show(
 
 
 @app.command()
+def new(
+    path: Annotated[Path, typer.Argument(metavar="MY.YAML", help="The file to write; its name names the spec.")],
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="SPEC", help="Start from this spec: one that rlscan ships, or a file."),
+    ] = None,
+) -> None:
+    """Write a commented start of a spec of your own, which compiles as it is; nothing is overwritten."""
+    with _refusals():
+        name = start.write(path, origin)
+    typer.echo(f"{path}: the spec `{name}`. Next: rlscan check {path}, rlscan explain {path}, rlscan test {path}")
+
+
+@app.command()
+def test(spec: SpecArgument) -> None:
+    """Try a spec's compiled kernels: against the float64 oracle, in both layouts, and what must hold of any spec.
+
+    Window sizes, all and no flags set, dtypes, params of every shape, strides, and episodes that stay apart with NaN and
+    infinity on the other side. On the CPU, and with Triton: on a GPU, or in its interpreter where there is none. Prints
+    what was tried and, where something fails, the smallest case that fails; exits with 1 then.
+    """
+    failed = None
+    with _refusals():
+        parsed = parse(*store.find_spec(spec))
+        typer.echo(f"{'property':<12} {'on':<20} {'cases':>5}  {'error':>6}  of what is allowed")
+        for row in trial.run(spec):
+            error = "" if row.worst is None or row.name in trial.EXACT else f"{row.worst:6.1%}"
+            verdict = "FAILS" if row.fault else row.note or "ok"
+            typer.echo(f"{row.name:<12} {row.target:<20} {row.cases:>5}  {error:>6}  {verdict}")
+            failed = failed or (row if row.fault else None)
+    if failed:
+        typer.echo(f"\n{trial.example(parsed, failed)}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
 def build(
+    specs: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SPECS]", help="A spec, or a folder of them; rlscan's own by default.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", file_okay=False, help="Where the modules of SPECS go.")
+    ] = Path("generated"),
     check: Annotated[
         bool,
         typer.Option("--check", help="Write nothing; list the files that differ, and exit with 1 if any do."),
     ] = False,
 ) -> None:
-    """Make generated/ anew from specs/ and templates/ (for work on rlscan itself)."""
+    """Write the modules that SPECS compile into, for every backend, into a folder that can be kept and reviewed.
+
+    With --check it is a test for a CI: that the folder is what the specs give. Without SPECS, generated/ is made anew from
+    rlscan's own specs/ and templates/.
+    """
     with _refusals():
-        differing = compiler.build(check=check)
+        differing = compiler.build(check=check, specs=specs, out=out)
+    folder = "generated" if specs is None else out
     for file in differing:
-        typer.echo(f"{'stale' if check else 'written'}: generated/{file}")
+        typer.echo(f"{'stale' if check else 'written'}: {folder}/{file}")
     if check and differing:
-        typer.echo("run `rlscan build` and review the difference", err=True)
+        again = "rlscan build" if specs is None else f"rlscan build {specs} --out {out}"
+        typer.echo(f"run `{again}` and review the difference", err=True)
         raise typer.Exit(1)
     if not differing:
-        typer.echo("generated/ is what specs/ and templates/ give")
+        typer.echo(f"{folder}/ is what {'specs/ and templates/ give' if specs is None else f'{specs} gives'}")
 
 
 @dataclass(frozen=True, slots=True)

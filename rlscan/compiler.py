@@ -124,15 +124,38 @@ def show(spec: Reference, backend: str = "triton", schedule: str | None = None) 
     return source(text, name, backend, schedule or CHOICE[backend]["bt"])
 
 
-def build(check: bool = False) -> list[str]:
-    """Write generated/ anew from specs/ and templates/; with check, only compare. Returns the files that differ."""
-    wanted = {}
-    for name in store.builtins():
-        text, file = store.find_spec(name)
+def build(check: bool = False, specs: Reference | None = None, out: str | os.PathLike[str] = "generated") -> list[str]:
+    """Write the modules of specs anew; with check, only compare. Returns the files that differ.
+
+    By default generated/ from rlscan's own specs/; else the folder `out` from a spec, or from every *.yaml of a folder.
+    Modules of specs that are gone from that folder are removed, and no other file is touched.
+    """
+    if specs is None:
+        found = [store.find_spec(name) for name in store.builtins()]
+        return store.write_generated(_modules(found), store.data_root() / "generated", check=check)
+    folder = Path(specs)
+    if not folder.is_dir():
+        wanted = _modules([store.find_spec(specs)])
+        return store.write_generated(wanted, Path(out), check=check, only=next(iter(wanted)).partition("/")[0])
+    paths = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    if not paths:
+        raise FileNotFoundError(f"there is no spec (*.yaml) in {folder}")
+    return store.write_generated(_modules(map(store.find_spec, paths)), Path(out), check=check)
+
+
+def _modules(specs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The text of every backend's every module, by its file."""
+    made: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for text, file in specs:
+        name = scanned(text, file).name
+        if name in origin:
+            raise ValueError(f"{file}: the spec `{name}` is in {origin[name]} too: give one of them another name")
+        origin[name] = file
         for backend in BACKENDS.values():
             for kind in backend.templates:
-                wanted[f"{name}/{backend.name}_{kind}.py"] = source(text, file, backend.name, kind)
-    return store.write_generated(wanted, check=check)
+                made[f"{name}/{backend.name}_{kind}.py"] = source(text, file, backend.name, kind)
+    return made
 
 
 @lru_cache(maxsize=64)

@@ -32,6 +32,8 @@ _TRAILER = "# sha256 of all above: "
 _DIGEST = "# spec sha256: "
 #: Of a file larger than this no more is read; `parse` refuses far smaller ones.
 _ENOUGH = 2**20
+#: The folder of specs/ whose modules are not committed.
+GALLERY = "gallery"
 _lock = threading.RLock()
 #: The contents that each loaded module was made from, by its name.
 _loaded: dict[str, bytes] = {}
@@ -48,8 +50,13 @@ def builtins() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_root() / "specs").glob("*.yaml")))
 
 
+def gallery() -> tuple[str, ...]:
+    """The names of the gallery's specs: shipped as text, compiled into the user's cache like a spec of one's own."""
+    return tuple(sorted(path.stem for path in (data_root() / "specs" / GALLERY).glob("*.yaml")))
+
+
 def find_spec(reference: str | os.PathLike[str]) -> tuple[str, str]:
-    """(text, name to show) of a spec: a file, a builtin's name, or a builtin as `specs/gae.yaml`.
+    """(text, name to show) of a spec: a file, or one that rlscan ships: `gae`, `upgo`, `gallery/upgo`, `specs/gae.yaml`.
 
     FileNotFoundError where there is neither; SpecError where the file is not text.
     """
@@ -57,16 +64,18 @@ def find_spec(reference: str | os.PathLike[str]) -> tuple[str, str]:
     shown = os.fspath(reference)
     if path.is_file():
         return _read_spec(path, shown), shown
-    known = builtins()
-    for name in known:
-        if path.as_posix() in (name, f"{name}.yaml", f"specs/{name}.yaml"):
-            builtin = f"specs/{name}.yaml"
-            return _read_spec(data_root() / builtin, builtin), builtin
+    known = {name: f"specs/{name}.yaml" for name in builtins()}
+    known |= {name: f"specs/{GALLERY}/{name}.yaml" for name in gallery()}
+    asked = path.as_posix().removesuffix(".yaml").removeprefix("specs/")
+    for name, file in known.items():
+        if asked in (name, file.removesuffix(".yaml").removeprefix("specs/")):
+            return _read_spec(data_root() / file, file), file
     if path.is_dir():
         raise FileNotFoundError(f"no spec at {shown!r}: it is a folder")
     hint = did_you_mean(path.stem, known)
     raise FileNotFoundError(
-        f"no spec at {shown!r} and no builtin of that name{f': {hint}' if hint else ''} (builtins: {', '.join(known)})"
+        f"no spec at {shown!r} and no builtin of that name{f': {hint}' if hint else ''} "
+        f"(builtins: {', '.join(builtins())}; gallery: {', '.join(gallery())})"
     )
 
 
@@ -118,14 +127,21 @@ def read_generated(name: str, file: str, digest: str) -> Path | None:
     return path if f"{_DIGEST}{digest}\n" in head else None
 
 
-def write_generated(wanted: Mapping[str, str], *, check: bool) -> list[str]:
-    """Make generated/ hold exactly these files; with check, only say which differ."""
-    root = data_root() / "generated"
-    present = {str(path.relative_to(root)).replace(os.sep, "/") for path in root.rglob("*.py")}
+def write_generated(wanted: Mapping[str, str], root: Path, *, check: bool, only: str = "") -> list[str]:
+    """Make a folder hold exactly these modules; with check, only say which differ. only: within this folder of it.
+
+    In a folder of the user's, what rlscan did not generate is left alone, and refused where a module is to be.
+    """
+    own = root == data_root() / "generated"
+    found = [path for path in (root / only).rglob("*.py") if own or _is_generated(path)]
+    present = {path.relative_to(root).as_posix(): path for path in found}
+    for file in wanted.keys() - present.keys():
+        if (root / file).exists():
+            raise FileExistsError(f"{root / file} is there and was not made by rlscan")
     differing = sorted(
         file
-        for file in present | wanted.keys()
-        if file not in wanted or file not in present or (root / file).read_text(encoding="utf-8") != wanted[file]
+        for file in present.keys() | wanted.keys()
+        if file not in wanted or file not in present or present[file].read_text(encoding="utf-8") != wanted[file]
     )
     if not check:
         for file in differing:
@@ -136,6 +152,14 @@ def write_generated(wanted: Mapping[str, str], *, check: bool) -> list[str]:
             else:
                 path.unlink()
     return differing
+
+
+def _is_generated(path: Path) -> bool:
+    """Whether a file says that it was made from a spec."""
+    try:
+        return f"\n{_DIGEST}" in path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
 
 
 def cached(key: str, file_name: str, make: Callable[[], str]) -> Path:

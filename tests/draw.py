@@ -1,4 +1,4 @@
-"""Plausible random inputs for any spec, by its inputs' kinds, dims and names; and poison where none may be read."""
+"""Poison where nothing may be read; and the inputs that it is put into."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlscan.spec import Input, Spec
+from rlscan.draw import Arrays, draw
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def draw(
-    spec: Spec,
-    rng: np.random.Generator,
-    B: int,
-    T: int,
-    axes: Mapping[str, int] | None = None,
-    optional: set[str] | None = None,
-    dtype: Any = np.float32,
-    done: float = 0.15,
-) -> Arrays:
-    """Batch-first inputs: all required ones, and the optional ones named.
-
-    An optional axis without a size in `axes` is left out; any other has size 3. With an integer dtype, `num` inputs are
-    integers and `f` inputs float32.
-    """
-    named = {axis for item in spec.inputs for axis in item.dims if axis not in item.optional_axes}
-    sizes = {**dict.fromkeys(named, 3), **(axes or {}), "B": B, "T": T}
-    drawn = {}
-    for item in spec.inputs:
-        if item.optional and item.name not in (optional or set()):
-            continue
-        shape = tuple(sizes[d] for d in item.dims if d in sizes)
-        drawn[item.name] = _values(item, spec, rng, shape, sizes, dtype, done)
-    return drawn
+__all__ = ["draw", "poison"]
 
 
 def poison(name: str, inputs: Mapping[str, Any], seed: int = 0) -> Arrays:
@@ -74,32 +48,3 @@ def _spoil(x: np.ndarray[Any, Any], where: np.ndarray[Any, Any], rng: np.random.
     where = np.broadcast_to(where.reshape(where.shape + (1,) * (x.ndim - where.ndim)), x.shape)
     bad = [np.nan, np.inf, -np.inf] if x.dtype.kind == "f" else [2**30 + 7, -(2**30)]
     x[where] = rng.choice(bad, x.shape)[where]
-
-
-def _values(
-    item: Input,
-    spec: Spec,
-    rng: np.random.Generator,
-    shape: tuple[int, ...],
-    sizes: Mapping[str, int],
-    dtype: Any,
-    done: float,
-) -> np.ndarray[Any, Any]:
-    if item.kind == "flag":
-        return rng.random(shape) < done
-    if item.kind == "int":
-        # An index into the axis that another input has and this one lacks.
-        others = [d for i in spec.inputs for d in i.dims if d not in item.dims and d != "T" and d in sizes]
-        return rng.integers(0, sizes[others[0]] if others else 4, shape)
-    if np.issubdtype(dtype, np.integer):
-        if item.kind == "num":
-            return rng.integers(-9, 10, shape).astype(dtype)
-        dtype = np.float32
-    if item.name.endswith("_log_probs"):
-        return (-np.abs(rng.normal(size=shape))).astype(dtype)
-    if item.name.endswith("_probs"):
-        raw = 0.05 + 0.95 * rng.random(shape)
-        if len(shape) > 2 or (len(shape) == 2 and "T" not in item.dims):
-            raw = raw / raw.sum(axis=-1, keepdims=True)
-        return raw.astype(dtype)
-    return rng.normal(size=shape).astype(dtype)

@@ -26,12 +26,12 @@ TEMPLATES = sorted((ROOT / "templates").iterdir())
 LAYERS = (
     ("rlscan.__main__",),
     ("rlscan.cli",),
-    ("rlscan.demo",),
+    ("rlscan.demo", "rlscan.trial", "rlscan.start"),
     ("rlscan",),
     ("rlscan.compiler",),
     # the Estimator
     ("rlscan.runtime",),
-    ("rlscan.relaunch", "rlscan.manual", "rlscan.buffers", "rlscan.host"),
+    ("rlscan.relaunch", "rlscan.manual", "rlscan.buffers", "rlscan.host", "rlscan.verdicts"),
     ("rlscan.binding",),
     # the disk
     ("rlscan.store",),
@@ -47,9 +47,9 @@ LAYERS = (
     ("rlscan.program",),
     # laws
     ("rlscan.laws",),
-    ("rlscan.isolation", "rlscan.algebra", "rlscan.ranges"),
+    ("rlscan.isolation", "rlscan.algebra", "rlscan.ranges", "rlscan.beyond"),
     # meaning
-    ("rlscan.lift", "rlscan.oracle", "rlscan.parse"),
+    ("rlscan.lift", "rlscan.oracle", "rlscan.parse", "rlscan.draw"),
     ("rlscan.affine", "rlscan.scope", "rlscan.declarations"),
     ("rlscan.expressions", "rlscan.words"),
     ("rlscan.nodes", "rlscan.operators"),

@@ -41,7 +41,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_names_every_command() -> None:
     found = run(cli.app, ["--help"])
     assert found.exit_code == 0
-    for command in ("demo", "check", "explain", "show", "build", "doctor"):
+    for command in ("demo", "new", "check", "explain", "show", "test", "build", "doctor"):
         assert f" {command} " in found.output
         about = run(cli.app, [command, "-h"])
         assert about.exit_code == 0, about.output
@@ -191,7 +191,7 @@ def test_output_that_the_terminal_cannot_show(tmp_path: Path) -> None:
 def test_build_check(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
-    def build(check: bool = False) -> list[str]:
+    def build(check: bool, specs: str | None, out: Path) -> list[str]:
         asked.append(check)
         return stale
 

@@ -98,11 +98,15 @@ def test_a_path_to_elsewhere_is_no_builtin(reference: str, tmp_path: Path, monke
 def test_a_missing_spec_says_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(store, "builtins", lambda: ("gae", "td_lambda"))
+    monkeypatch.setattr(store, "gallery", lambda: ("upgo",))
     with pytest.raises(FileNotFoundError) as caught:
         store.find_spec("specs/gea.yaml")
     assert str(caught.value) == (
-        "no spec at 'specs/gea.yaml' and no builtin of that name: did you mean `gae`? (builtins: gae, td_lambda)"
+        "no spec at 'specs/gea.yaml' and no builtin of that name: did you mean `gae`? "
+        "(builtins: gae, td_lambda; gallery: upgo)"
     )
+    with pytest.raises(FileNotFoundError, match="did you mean `upgo`"):
+        store.find_spec("gallery/upgoo")
     with pytest.raises(FileNotFoundError, match="it is a folder"):
         store.find_spec(tmp_path)
 
@@ -160,11 +164,28 @@ def test_generated_is_made_exactly_as_wanted(root: Path) -> None:
     (folder / "same.py").write_text("same")
     wanted = {"a.py": "new", "b/c.py": "γ", "same.py": "same"}
     differing = ["a.py", "b/c.py", "old/x.py"]
-    assert store.write_generated(wanted, check=True) == differing
+    assert store.write_generated(wanted, folder, check=True) == differing
     assert (folder / "a.py").read_text() == "stale"
-    assert store.write_generated(wanted, check=False) == differing
-    assert store.write_generated(wanted, check=True) == []
+    assert store.write_generated(wanted, folder, check=False) == differing
+    assert store.write_generated(wanted, folder, check=True) == []
     assert not (folder / "old" / "x.py").exists()
+
+
+def test_what_the_user_wrote_beside_the_modules_is_left_alone(tmp_path: Path) -> None:
+    made = "# spec sha256: 0\n"
+    (tmp_path / "mine").mkdir()
+    for name in ("gone", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpu_rows.py").write_text(f"\n{made}")
+    (tmp_path / "mine" / "notes.py").write_text("mine")
+    wanted = {"mine/cpu_rows.py": f"\n{made}new"}
+    assert store.write_generated(wanted, tmp_path, check=False, only="mine") == ["mine/cpu_rows.py"]
+    assert (tmp_path / "other" / "cpu_rows.py").exists(), "another spec's module is not this one's to judge"
+    assert store.write_generated(wanted, tmp_path, check=False) == ["gone/cpu_rows.py", "other/cpu_rows.py"]
+    assert sorted(path.name for path in tmp_path.rglob("*.py")) == ["cpu_rows.py", "notes.py"]
+    with pytest.raises(FileExistsError, match="was not made by rlscan"):
+        store.write_generated({"mine/notes.py": made}, tmp_path, check=False)
+    assert (tmp_path / "mine" / "notes.py").read_text() == "mine"
 
 
 def test_the_key_covers_text_file_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,14 @@ def test_what_is_inside(wheel: Path) -> None:
     package = {path.relative_to(ROOT) for path in (ROOT / "rlscan").rglob("*.py")}
     assert {path.as_posix() for path in package} <= names
     assert "rlscan/py.typed" in names
-    for folder, pattern in (("specs", "*.yaml"), ("specs", "*.json"), ("templates", "*"), ("generated", "*/*.py")):
+    data = (
+        ("specs", "*.yaml"),
+        ("specs/gallery", "*.yaml"),
+        ("specs", "*.json"),
+        ("templates", "*"),
+        ("generated", "*/*.py"),
+    )
+    for folder, pattern in data:
         wanted = {f"rlscan/_data/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / folder).glob(pattern)}
         assert wanted, folder
         assert wanted <= names, folder
@@ -168,4 +175,5 @@ def test_the_command_line(site: Path, tmp_path: Path) -> None:
     committed = (ROOT / "generated" / "gae" / "triton_tile.py").read_text(encoding="utf-8")
     assert run(site, tmp_path, script, "show", "gae") == committed.strip()
     assert "isolation" in run(site, tmp_path, script, "check", "specs/vtrace.yaml")
+    assert "isolation" in run(site, tmp_path, script, "check", "upgo")
     assert "fresh" in run(site, tmp_path, script, "doctor")

@@ -81,15 +81,20 @@ class Writer:
     def body(self, statements: Sequence[Guarded]) -> tuple[str, ...]:
         """The statements, those of a kind of guard under one `if`."""
         lines = Lines()
-        held: tuple[str, ...] | None = None
+        held: Wanted = None
         for guarded in statements:
+            printed = Lines()
+            self.statement(printed, guarded.statement)
+            # What was read a block ago has nothing left to say here: an `if` over nothing is no Python.
+            if not printed.lines:
+                continue
             if guarded.outputs != held:
                 lines.depth = 0
                 if guarded.outputs is not None:
                     lines.add(f"if {self.wanted(guarded.outputs)}:")
                     lines.depth = 1
                 held = guarded.outputs
-            self.statement(lines, guarded.statement)
+            lines.lines += ["    " * lines.depth + line for line in printed.lines]
         return tuple(lines.lines)
 
     def wanted(self, outputs: Wanted) -> str:

@@ -230,7 +230,10 @@ class CpuWriter(Writer):
         elif self.kind == "steps":
             target = f"{store.output}_array[{', '.join(['t', 'left + i', *lanes])}]"
         else:
-            target = f"{store.output}_array[t]"
+            # A value is [B, *lanes]; an output that lacks a lane axis takes it where that has size 1.
+            missing = len(store.axes) < len(self.schedule.lane_axes)
+            align = [":" if axis in store.axes else "None" for axis in self.schedule.lane_axes] if missing else []
+            target = f"{store.output}_array[{', '.join(['t', *([':'] if align else []), *align])}]"
         lines.add(f"{target} = {value}", self.note(store.line))
 
 
