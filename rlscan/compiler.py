@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from rlscan.laws import prove
 from rlscan.lift import lift
 from rlscan.page import explained
 from rlscan.parse import parse
-from rlscan.schedule import CHOICE, choose, plan
+from rlscan.schedule import CHOICE, choose, plan, splits
 from rlscan.spec import Spec
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def compile_text(text: str, name: str, layout: str, backend: str | None, outputs
         dims={output.name: ("B", "T", *output.axes) for output in scan.outputs},
         whole=scan.whole,
         load=partial(generated, parsed),
-        choose=partial(choose, scan.lane_axes),
+        choose=partial(choose, scan.lane_axes, cache(partial(splits, scan))),
         recompile=compile_text,
     )
 
@@ -118,7 +118,7 @@ def show(spec: Reference, backend: str = "triton", schedule: str | None = None) 
     text, name = store.find_spec(spec)
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
-    kinds = BACKENDS[backend].templates
+    kinds = BACKENDS[backend].schedules
     if schedule is not None and schedule not in kinds:
         raise ValueError(f"the {backend} backend has the schedules {', '.join(kinds)}, got {schedule!r}")
     return source(text, name, backend, schedule or CHOICE[backend]["bt"])
@@ -153,7 +153,9 @@ def _modules(specs: Iterable[tuple[str, str]]) -> dict[str, str]:
             raise ValueError(f"{file}: the spec `{name}` is in {origin[name]} too: give one of them another name")
         origin[name] = file
         for backend in BACKENDS.values():
-            for kind in backend.templates:
+            for kind in backend.schedules:
+                if kind == "chunks" and not splits(scanned(text, file)):
+                    continue
                 made[f"{name}/{backend.name}_{kind}.py"] = source(text, file, backend.name, kind)
     return made
 

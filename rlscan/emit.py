@@ -27,8 +27,8 @@ def emit(schedule: Schedule, backend: str, templates: Mapping[str, str]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    view = {**_common(schedule), **BACKENDS[backend].view(schedule)}
-    text = environment.get_template(BACKENDS[backend].templates[schedule.kind]).render(k=view)
+    template, view = BACKENDS[backend].schedules[schedule.kind]
+    text = environment.get_template(template).render(k={**_common(schedule), **view(schedule)})
     return _tidy(text)
 
 

@@ -62,11 +62,13 @@ def remember(
     read: Sequence[Tensor | None],
     params: Sequence[Any],
     results: Sequence[Tensor],
-    launched: tuple[Any, int, tuple[Any, ...]] | None,
+    launched: tuple[Any, ...] | None,
 ) -> None:
     """Keep a launch that was just made, unless it is of a kind that a front cannot repeat."""
     if launched is None:
         return
+    if len(launched) == 2:
+        launched = _Several(launched[0], len(inputs), len(face.every_output)), 1, launched[1]
     compiled, programs, values = launched
     given = [x for x in inputs if x is not None]
     if any(type(x) is not Tensor for x in given) or any(type(p) is not float for p in params):
@@ -90,6 +92,25 @@ def remember(
         results=tuple(map(_form, results)),
         compiled=compiled,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Kernels launched one after the other on the same arguments, in the place of one compiled kernel."""
+
+    kernels: tuple[tuple[Any, tuple[int, int], bool], ...]
+    inputs: int
+    outputs: int
+    function: None = None
+    packed_metadata: None = None
+
+    def run(self, _x: int, _y: int, _z: int, stream: int, *rest: Any) -> None:
+        arguments = rest[5:]
+        outputs_end = self.inputs + self.outputs
+        without = (*arguments[: self.inputs], *[None] * self.outputs, *arguments[outputs_end:])
+        for compiled, (x, y), writes in self.kernels:
+            given = arguments if writes else without
+            compiled.run(x, y, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *given)
 
 
 def _form(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:

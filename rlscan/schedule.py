@@ -1,6 +1,7 @@
 """schedule: how a scan runs. Which kernel serves a call, and what the templates need to know of the scan.
 
 tile     environments × a block of time, one associative scan along it, block after block.    [B, T]
+chunks   rows split over many programs, where they are few and long.                              either
 columns  the same with time across memory's rows: a thread has few lanes and many steps.      [T, B]
 rows     the cpu loop over an environment's steps.                                            [B, T]
 steps    the cpu loop over steps, vectorised over environments.                               [T, B]
@@ -11,14 +12,14 @@ A pure function of the layout and the axes; every schedule is right for any stri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from rlscan.ir import Scan
 from rlscan.lower import lower
 from rlscan.program import Program
-from rlscan.spec import Input
+from rlscan.spec import BATCH, TIME, Input
 
 #: backend → layout → schedule
 CHOICE: dict[str, dict[str, str]] = {
@@ -27,12 +28,17 @@ CHOICE: dict[str, dict[str, str]] = {
     "numpy": {"bt": "loop", "tb": "loop"},
 }
 
+#: A row is split where it is at least so long and there are at most so many: of a kernel along rows, and of one across
+#: them, as found on an H200 (benchmarks/results/chunks-h200.json).
+SPLIT: dict[str, tuple[int, int]] = {"bt": (8192, 128), "tb": (2048, 1024)}
+
 #: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.
 RESERVED = frozenset(
     (  # noqa: SIM905
         "ACC INDEX AXIS SHAPE NARROW FAST BLOCK LANES UNIT FULL MANY WARPS B T number tl triton torch np numba math functools "
         "row lane live here here_ahead t_ahead slot block step steps env t i lo hi left right width span total dtypes "
         "combine combine_both kernel launch arguments packed programs warps compiled earlier larger smaller tanh strides "
+        "CHUNK CHUNKS MOST chunk chunks place groups across least end composed arriving first second third without "
         "widest out time_major lanes variant signature swap part take index rows range min max abs float int bool len "
         "print type tuple next isinstance"
     ).split()
@@ -65,14 +71,26 @@ def local_name(name: str) -> str:
     return f"{name}_" if name in RESERVED else name
 
 
-def choose(lane_axes: tuple[str, ...], *, backend: str, layout: str, sizes: Mapping[str, int]) -> str:
-    """The schedule that serves a call; sizes are those of B, T and the named axes.
+def choose(
+    lane_axes: tuple[str, ...], splits: Callable[[], bool], *, backend: str, layout: str, sizes: Mapping[str, int]
+) -> str:
+    """The schedule that serves a call; sizes are those of B, T and the named axes, splits() whether `chunks` can.
 
     Where a step has several lanes (features), they are what is contiguous in memory, and time lies across them in
     either layout.
     """
     lanes = prod(sizes.get(axis, 1) for axis in lane_axes)
-    return CHOICE[backend]["tb" if lanes > 1 else layout]
+    order = "tb" if lanes > 1 else layout
+    long, few = SPLIT[order]
+    if backend == "triton" and sizes[TIME] >= long and sizes[BATCH] * lanes <= few and splits():
+        return "chunks"
+    return CHOICE[backend][order]
+
+
+def splits(scan: Scan) -> bool:
+    """Whether one row can be split over programs: one scan, of which no more than the neighbouring carry is read."""
+    program = lower(scan, RESERVED)
+    return len(program.sweeps) == len(program.stages) == 1 and program.stages[0].depth == 1
 
 
 def plan(scan: Scan, kind: str) -> Schedule:

@@ -38,6 +38,7 @@ LAYERS = (
     # text
     ("rlscan.emit", "rlscan.page"),
     ("rlscan.backends", "rlscan.latex"),
+    ("rlscan.backends.chunks",),
     ("rlscan.backends.triton", "rlscan.backends.cpu"),
     ("rlscan.backends.base",),
     ("rlscan.backends.printer",),
@@ -357,7 +358,7 @@ def test_no_template_is_left_over() -> None:
     """Each is emitted from, or imported by one that is."""
     from rlscan.backends import BACKENDS
 
-    used = {name for backend in BACKENDS.values() for name in backend.templates.values()}
+    used = {name for backend in BACKENDS.values() for name, _ in backend.schedules.values()}
     parsed = {path.name: jinja2.Environment(autoescape=False).parse(path.read_text("utf-8")) for path in TEMPLATES}
     pending = list(used)
     while pending:

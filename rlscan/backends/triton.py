@@ -19,6 +19,14 @@ _COLUMNS = (
     "BLOCK = min(triton.next_power_of_2(T), steps)",
     "WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1",
 )
+_CHUNKS = (
+    "# Small blocks in one warp each, two or more a chunk, and at most some thousand chunks of a row.",
+    "LANES = min(triton.next_power_of_2(total), 64) if across else 1",
+    "BLOCK = 256 if LANES == 1 else max(16, 512 // LANES)",
+    "CHUNK = max(2 * BLOCK, triton.next_power_of_2(T) // 2048)",
+    "WARPS = 1",
+    "MOST = 1024  # chunks of a row, scanned at once",
+)
 #: The block of a launch from T and the number of lanes, as found best on an H200 (benchmarks/results/tiles-h200.json). A step
 #: that holds many values at once needs fewer steps a thread, or its registers spill: the second of each pair.
 TILES: dict[tuple[str, bool], tuple[str, ...]] = {
@@ -34,6 +42,8 @@ TILES: dict[tuple[str, bool], tuple[str, ...]] = {
         "LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1",
         "WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))",
     ),
+    ("chunks", False): _CHUNKS,
+    ("chunks", True): _CHUNKS,
     ("columns", False): _COLUMNS,
     ("columns", True): _COLUMNS,
 }
@@ -234,6 +244,10 @@ class TritonWriter(Writer):
         for slot, value in enumerate(reversed(held)):
             lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
 
+    def identity(self, value: Expr) -> str:
+        """An element of the identity, beside a block whose type it takes."""
+        return _CombinePrinter().text(value)
+
     def keep(self, lines: Lines, keep: Keep) -> None:
         lines.add(f"tl.store({self.kept(keep.target, 't')}, {keep.carry}, mask={self.time[1]})")
 
@@ -312,6 +326,7 @@ def _sweep(
     reads, arrivals = writer.early(sweep)
     return {
         "backward": sweep.toward > 0,
+        "inside": "t_ahead >= 0" if sweep.toward > 0 else "t_ahead < T",
         "later": place > 0,
         "wanted": writer.wanted(sweep.outputs),
         "reads": reads,
@@ -334,13 +349,13 @@ def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combi
         "elements": stage.elements,
         "combine": combine["name"],
         "scanned": ", ".join(stage.elements),
-        "scanning": _operands(stage.elements),
+        "scanning": operands(stage.elements),
         "exclusive": bool(near),
         "exclusive_test": writer.wanted(tuple(wanted)),
         "exclusive_scanned": ", ".join((*stage.elements, *stage.preceding)),
-        "exclusive_scanning": _operands((*stage.elements, *stage.preceding)),
+        "exclusive_scanning": operands((*stage.elements, *stage.preceding)),
         "identities": tuple(
-            {"name": name, "value": f"tl.full(SHAPE, {_CombinePrinter().text(value)}, ACC)"}
+            {"name": name, "value": f"tl.full(SHAPE, {writer.identity(value)}, ACC)"}
             for name, value in zip(stage.preceding, stage.operator.identity, strict=True)
         ),
         # What the next block starts from: the carry at this one's last slots.
@@ -352,10 +367,9 @@ def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combi
         "carries": tuple(
             {
                 "name": local,
-                "held": (
-                    *(writer.held(stage, i, d) for d in range(1, stage.depth + 1)),
-                    *(local for _, local in stage.anew),
-                ),
+                "held": tuple(writer.held(stage, i, d) for d in range(1, stage.depth + 1)),
+                "anew": tuple(local for _, local in stage.anew),
+                "arrives": printer.argument(start),
                 "start": printer.argument(start),
                 "apply": writer.applied(stage, apply, stage.elements),
             }
@@ -408,7 +422,7 @@ def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]
     return made
 
 
-def _operands(names: tuple[str, ...]) -> str:
+def operands(names: tuple[str, ...]) -> str:
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
