@@ -28,7 +28,7 @@ _TRUE, _FALSE = Const(True, "flag"), Const(False, "flag")
 
 
 def prove_isolation(scan: Scan) -> list[Law]:
-    """A law for each stage with a reset; RLS404 where a read crosses, RLS310 where the reset is on the wrong side."""
+    """A law for each stage with a reset; RLS404 where a read crosses, RLS406 where the reset is on the wrong side."""
     laws = []
     for stage in scan.stages:
         _refuse_wrong_side(scan, stage)
@@ -69,7 +69,7 @@ def _refuse_wrong_side(scan: Scan, stage: Stage) -> None:
             dropped = "at that step" if stage.toward > 0 else "at the step after it"
             edge = "" if stage.toward > 0 else f", with `{ref.name}: false` under `edge`"
             raise SpecError(
-                "RLS310",
+                "RLS406",
                 f"the reset is on the wrong side: a {stage.direction} scan that reads `{read}` drops its carry too early",
                 stage.reset_span,
                 f"`{ref.name}` marks an episode's last step, and a {stage.direction} scan drops its carry {dropped}:\n"
