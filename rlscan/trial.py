@@ -283,11 +283,12 @@ class Subject:
         for side in ("after", "before"):
             bad = poisoned(self.spec, inputs, ends, side, case.seed)
             got = self.call(case, self.tensors(case, bad))
-            near = ends.near(side)
-            why = f"it changes with inputs {side} an episode's end, on its other side"
-            fault = differing(case, plain, got, 0.0, why, near, skip=self.spec.crosses)
+            fault = differing(case, plain, got, 0.0, "", ends.near(side), skip=self.spec.crosses)
             if fault:
-                return 0.0, fault
+                last = int(ends.last[fault.place[0]])
+                where = f"between steps {last} and {last + 1}"
+                why = f"an episode ends {where}, and it changes when every number {side} that is NaN or infinite"
+                return 0.0, replace(fault, why=why)
         return 0.0, None
 
 

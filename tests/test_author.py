@@ -151,7 +151,7 @@ def test_a_leak_is_found_where_agreement_sees_nothing(here: Path, monkeypatch: p
     verdicts = {line.split("  ")[0]: line.split()[-1] for line in found.stdout.splitlines()[1:]}
     assert verdicts["agreement"] == "ok"
     assert verdicts["isolation"] == "FAILS"
-    assert "it changes with inputs after an episode's end, on its other side" in found.stderr
+    assert "an episode ends between steps 0 and 1, and it changes when every number after that is NaN" in found.stderr
     assert "is nan, and should be" in found.stderr
 
 
