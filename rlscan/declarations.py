@@ -34,7 +34,8 @@ def name_of(key: Scalar) -> str:
         raise SpecError("RLS110", f"{shown(text)} is not a name", key.span, _NAME_HELP)
     if text in RESERVED or keyword.iskeyword(text):
         whose = "the spec language" if text in RESERVED else "Python"
-        raise SpecError("RLS110", f"`{text}` means something in {whose}", key.span, "choose another name")
+        help = "the field's spelling is `lam`" if text == "lambda" else "choose another name"
+        raise SpecError("RLS110", f"`{text}` means something in {whose}", key.span, help)
     return text
 
 
@@ -51,6 +52,8 @@ def input_of(key: Scalar, value: Node) -> Input:
     found = _TYPE.fullmatch(scalar.text)
     if not found:
         code_help = _TYPE_HELP if scalar.text else f"{_TYPE_HELP}, after the colon"
+        if _PARAM.fullmatch(scalar.text) and NUMBER.match(scalar.text.removeprefix("in [")):
+            code_help = f"a number of a call is a param: move this line under `params`, as in `{name}: 0.99 in [0, 1]`"
         raise SpecError(
             "RLS108", f"the type of `{name}` is malformed", scalar.span if scalar.text else key.span, code_help
         )
@@ -127,9 +130,11 @@ def param_of(key: Scalar, value: Node) -> Param:
         raise SpecError("RLS109", f"the param `{name}` is not one value", value.span, help)
     found = _PARAM.fullmatch(value.text)
     if value.null or not found or (found["default"] in (None, "in") and found["lower"] is None):
-        raise SpecError(
-            "RLS109", f"the param `{name}` is malformed", key.span if value.null else value.span, _PARAM_HELP
-        )
+        tensor = _TYPE.fullmatch(value.text)
+        help = _PARAM_HELP
+        if tensor and tensor["kind"] in KINDS:
+            help = "a tensor is an input: move this line under `inputs`; a call may give any param per environment or per step"
+        raise SpecError("RLS109", f"the param `{name}` is malformed", key.span if value.null else value.span, help)
 
     def part(group: str, absent: float) -> float:
         if found[group] is None:

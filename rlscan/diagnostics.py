@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "RLS403": "not an identity",
     "RLS404": "crosses an episode's end",
     "RLS405": "could not be proved",
+    "RLS406": "reset on the wrong side",
     # what a later version lowers
 }
 

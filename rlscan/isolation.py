@@ -17,14 +17,21 @@ from itertools import product
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import Call, Const, Expr, Law, Ref, Scan, Stage, Take, children, rebuild
 from rlscan.operators import forgetful
+from rlscan.words import text
 
 _MAX_FLAGS = 8
+#: Inputs that say by their names that a step is its episode's last, as every flag of an episode does in this language.
+_LAST_STEPS = frozenset(
+    {"done", "dones", "terminal", "terminals", "terminated", "truncated", "terminations", "truncations"}
+)
 _TRUE, _FALSE = Const(True, "flag"), Const(False, "flag")
 
 
 def prove_isolation(scan: Scan) -> list[Law]:
-    """A law for each stage with a reset; RLS404 where a read crosses."""
+    """A law for each stage with a reset; RLS404 where a read crosses, RLS406 where the reset is on the wrong side."""
     laws = []
+    for stage in scan.stages:
+        _refuse_wrong_side(scan, stage)
     for stage in scan.stages:
         if stage.reset is None:
             continue
@@ -49,6 +56,25 @@ def prove_isolation(scan: Scan) -> list[Law]:
             )
         )
     return laws
+
+
+def _refuse_wrong_side(scan: Scan, stage: Stage) -> None:
+    """A backward scan drops its carry at an episode's last step, a forward one at the step after it."""
+    if stage.reset is None:
+        return
+    right = 0 if stage.toward > 0 else -1
+    for ref in _refs(_inline(scan, stage.reset, 0)):
+        if ref.name in _LAST_STEPS and ref.offset > right:
+            read, meant = _flag_text(ref), _flag_text(ref, ref.offset - right)
+            dropped = "at that step" if stage.toward > 0 else "at the step after it"
+            edge = "" if stage.toward > 0 else f", with `{ref.name}: false` under `edge`"
+            raise SpecError(
+                "RLS406",
+                f"the reset is on the wrong side: a {stage.direction} scan that reads `{read}` drops its carry too early",
+                stage.reset_span,
+                f"`{ref.name}` marks an episode's last step, and a {stage.direction} scan drops its carry {dropped}:\n"
+                f"write `{meant}`{edge}; a flag that marks a first step has another name, such as `start`",
+            )
 
 
 def _whose(scan: Scan, stage: Stage) -> str:
@@ -128,7 +154,9 @@ def _flag_text(flag: Expr, shift: int = 0) -> str:
     if isinstance(flag, Ref):
         offset = flag.offset - shift
         return f"{flag.name}[t{offset:+d}]" if offset and flag.timed else f"{flag.name}[t]" if flag.timed else flag.name
-    return "the reset's condition"
+    words = text(flag, 3)
+    # Fit to be copied into a spec, or else described.
+    return words if words.isascii() else "the reset's condition"
 
 
 def _inline(scan: Scan, expr: Expr, shift: int) -> Expr:

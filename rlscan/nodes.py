@@ -124,11 +124,21 @@ def read(text: str) -> Node:
 # -- what a pass asks of a node -------------------------------------------------------------------------
 
 
+#: What other places call a key.
+ELSEWHERE = {
+    "init": "start", "initial": "start", "initial_value": "start", "state": "carry", "states": "carries",
+    "done": "reset", "dones": "reset", "mask": "keep", "step": "update", "recurrence": "scan", "parameters": "params",
+    "lets": "let", "where": "let", "edges": "edge", "boundary": "edge", "returns": "outputs",
+}  # fmt: skip
+
+
 def closed(node: Mapping, what: str, owner: Span, known: tuple[str, ...], required: tuple[str, ...]) -> Keys:
     """A mapping with a closed set of keys."""
     for key, _ in node.items:
         if key.text not in known:
-            help = near(key.text, known) or f"the keys of {what} are {', '.join(known)}"
+            meant = ELSEWHERE.get(key.text)
+            help = f"did you mean `{meant}`?" if meant in known else near(key.text, known)
+            help = help or f"the keys of {what} are {', '.join(known)}"
             raise SpecError("RLS102", f"{what} has no key {shown(key.text)}", key.span, help)
     keys = {key.text: (key, value) for key, value in node.items}
     require(keys, what, owner, required)
@@ -248,7 +258,7 @@ def _not_yaml(error: yaml.MarkedYAMLError, reached: Span) -> SpecError:
     elif "mapping values" in problem:
         help = "keys of one mapping stand in one column, and a value that holds `: ` needs quotes"
     else:
-        help = "each line is `key: value`, indented with spaces"
+        help = "each line is `key: value`, with a colon and indented with spaces; look at the line before too"
     return SpecError("RLS101", problem, span, help)
 
 

@@ -343,7 +343,8 @@ def _one_of(entry: tuple[Scalar, Node], what: str, words: tuple[Word, ...]) -> W
     for word in words:
         if word == scalar.text:
             return word
-    help = near(scalar.text, words) or f"write {' or '.join(words)}"
+    meant = "backward" if scalar.text.startswith("reverse") and "backward" in words else ""
+    help = f"did you mean `{meant}`?" if meant else near(scalar.text, words) or f"write {' or '.join(words)}"
     raise SpecError(
         "RLS105", f"`{what}` cannot be {shown(scalar.text)}", key.span if scalar.null else scalar.span, help
     )

@@ -257,11 +257,14 @@ class _Lifter:
 
     def as_number(self, expr: Expr, node: ast.AST) -> Expr:
         if kind_of(expr) == "flag":
+            flag = ast.unparse(node)
+            flag = flag if len(flag) <= 40 else "flag"
             raise self.error(
                 "RLS306",
                 "a flag is used as a number",
                 node,
-                "say what it selects: where(flag, 1, 0), or where(flag, x, y)",
+                f"select with it: where({flag}, 1, 0) is a number, and (1 - {flag}) * x is where({flag}, 0, x),\n"
+                "which lets no NaN of x through",
             )
         if kind_of(expr) == "int":
             return Call("number", (expr,), "number", self.written.at(node))

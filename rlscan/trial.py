@@ -65,7 +65,7 @@ class Target:
 
 def targets() -> tuple[Target, ...]:
     """What there is to run on: the CPU, and Triton on a GPU, else in its interpreter."""
-    # Triton reads this as it is imported; with a GPU it is taken back before that.
+    # Triton reads its variable as it is imported: what torch may have imported already cannot be changed.
     fresh = "triton" not in sys.modules and "TRITON_INTERPRET" not in os.environ
     import torch
 
@@ -142,8 +142,9 @@ class Subject:
             if fault:
                 case, fault = self.smaller(case, fault, judge)
                 return Row(name, self.target.name, count, worst, case=case, fault=fault)
-        if name == "isolation" and worst is None:
-            return Row(name, self.target.name, 0, None, note="no drawn flags end an episode in every scan")
+        if worst is None and name != "strides":
+            why = "no drawn flags end an episode in every scan" if name == "isolation" else "no drawn result is finite"
+            return Row(name, self.target.name, 0, None, note=f"nothing was compared: {why}")
         return Row(name, self.target.name, len(cases), worst)
 
     def smaller(self, case: Case, fault: Fault, judge: Callable[[Case], Verdict]) -> tuple[Case, Fault]:
@@ -227,6 +228,8 @@ class Subject:
         exact = oracle.run(self.spec, inputs, params, layout=case.layout)
         rough = self.eager(case, inputs, params, exact)
         worst, fault = 0.0, None
+        if not any(np.isfinite(want).any() for want in exact.values()):
+            return None, None
         for name, want in exact.items():
             value = got[name].detach().cpu().double().numpy()
             share, place = compared(value, want, rough[name], case.dtype)
@@ -280,11 +283,12 @@ class Subject:
         for side in ("after", "before"):
             bad = poisoned(self.spec, inputs, ends, side, case.seed)
             got = self.call(case, self.tensors(case, bad))
-            near = ends.near(side)
-            why = f"it changes with inputs {side} an episode's end, on its other side"
-            fault = differing(case, plain, got, 0.0, why, near, skip=self.spec.crosses)
+            fault = differing(case, plain, got, 0.0, "", ends.near(side), skip=self.spec.crosses)
             if fault:
-                return 0.0, fault
+                last = int(ends.last[fault.place[0]])
+                where = f"between steps {last} and {last + 1}"
+                why = f"an episode ends {where}, and it changes when every number {side} that is NaN or infinite"
+                return 0.0, replace(fault, why=why)
         return 0.0, None
 
 

@@ -88,7 +88,7 @@ def test_nothing_is_overwritten(here: Path) -> None:
     [
         (["mine.txt"], "a spec is a YAML file: write `mine.txt.yaml`"),
         (["1.yaml"], "`1`, from the file's name, cannot name a spec: "),
-        (["lambda.yaml"], "`lambda`, from the file's name, cannot name a spec: choose another name"),
+        (["lambda.yaml"], "`lambda`, from the file's name, cannot name a spec: the field's spelling is `lam`"),
         (["nowhere/mine.yaml"], "there is no folder "),
         (["mine.yaml", "--from", "upgoo"], "no spec at 'upgoo' and no builtin of that name: did you mean `upgo`?"),
     ],
@@ -151,7 +151,7 @@ def test_a_leak_is_found_where_agreement_sees_nothing(here: Path, monkeypatch: p
     verdicts = {line.split("  ")[0]: line.split()[-1] for line in found.stdout.splitlines()[1:]}
     assert verdicts["agreement"] == "ok"
     assert verdicts["isolation"] == "FAILS"
-    assert "it changes with inputs after an episode's end, on its other side" in found.stderr
+    assert "an episode ends between steps 0 and 1, and it changes when every number after that is NaN" in found.stderr
     assert "is nan, and should be" in found.stderr
 
 
@@ -279,7 +279,15 @@ def test_without_an_end_nothing_is_said_of_isolation() -> None:
     inputs = draw(spec, np.random.default_rng(0), 3, 7, done=0.0)
     assert beyond.far_sides(spec, inputs, {}) is None
     row = trial.Subject(spec, CPU).tried("isolation", [Case(done=0.0)], trial.Subject(spec, CPU).isolates)
-    assert row.note == "no drawn flags end an episode in every scan"
+    assert row.note == "nothing was compared: no drawn flags end an episode in every scan"
+
+
+def test_results_that_are_not_finite_are_no_agreement() -> None:
+    spec = parse(DIFFERENCE.replace("sums: s[t]", "sums: log(-exp(s[t]))"))
+    subject = trial.Subject(spec, CPU)
+    entries = {entry[0]: entry for entry in subject.properties()}
+    row = subject.tried(*entries["all done"])
+    assert (row.worst, row.fault, row.note) == (None, None, "nothing was compared: no drawn result is finite")
 
 
 def test_the_error_that_is_allowed() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from rlscan import store
 from rlscan.declarations import CALL_WORDS, KINDS
 from rlscan.diagnostics import CODES, SpecError, located
 from rlscan.expressions import MAX_NAME, MAX_TEXT
@@ -122,6 +123,28 @@ def test_the_manuals_error_is_the_real_one() -> None:
     place, _, *rest = str(caught.value).splitlines()
     for line in (place, *rest):
         assert f"    {line}\n" in MANUAL
+
+
+def test_the_manual_lists_the_gallery() -> None:
+    listed = re.findall(r"^\| \[`(\w+)`\]\(gallery/(\w+)\.yaml\) \| (.+) \| (.+) \|$", MANUAL, re.MULTILINE)
+    specs = [parse(*store.find_spec(name)) for name in store.gallery()]
+    assert listed == [(s.name, s.name, s.title, ", ".join(o.name for o in s.outputs)) for s in specs]
+
+
+def test_the_first_mistakes_have_the_codes_they_say() -> None:
+    table = MANUAL.partition("### What often goes wrong first")[2].partition("\nAn editor")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) >= 12
+    for row in rows:
+        codes = re.findall(r"`(RLS\d+)`", row[-1])
+        assert codes
+        for code in codes:
+            assert list(GOLDEN.glob(f"*/{code.lower()}-*.txt")), code
+
+
+@pytest.mark.parametrize("name", store.gallery())
+def test_the_gallery_is_in_the_schema(name: str) -> None:
+    assert list(VALIDATOR.iter_errors(load(store.find_spec(name)[0]))) == []
 
 
 # -- the schema -----------------------------------------------------------------------------------
