@@ -40,14 +40,17 @@ def prove_isolation(scan: Scan) -> list[Law]:
             # The coefficient of a carry that is dropped here may be anything: the reset replaces it.
             drops = forgot is not None
             _isolated(scan, stage, f"`{element}`", _inline(scan, expr, 0), span, own_reset_replaces=drops)
+        if stage.keep is not None:
+            # Whether a step is kept decides what it is, where it is reset too.
+            keep = _inline(scan, stage.keep, 0)
+            _isolated(scan, stage, "`keep`", keep, stage.spans[0], own_reset_replaces=False)
         for other in scan.stages:
             if other is not stage:
                 _cuts_too(scan, stage, other)
-        checked = [output for output in scan.outputs if output.name not in scan.crosses]
-        for output in checked:
+        for output in scan.outputs:
             value = _inline(scan, output.value, 0)
             _isolated(scan, stage, f"the output `{output.name}`", value, output.span, own_reset_replaces=False)
-        names = ", ".join(output.name for output in checked)
+        names = ", ".join(output.name for output in scan.outputs)
         laws.append(
             Law(
                 "isolation",
@@ -160,10 +163,13 @@ def _flag_text(flag: Expr, shift: int = 0) -> str:
 
 
 def _inline(scan: Scan, expr: Expr, shift: int) -> Expr:
-    """The expression `shift` steps on, lets and outputs written out. An edge's value counts as the neighbour it stands for."""
+    """The expression `shift` steps on, lets and outputs written out. An edge's value counts as the neighbour it stands for.
+
+    What is named under `crosses` is left as it is: its reads are allowed, whatever they read in turn.
+    """
     if isinstance(expr, Ref):
         offset = expr.offset + shift if expr.timed else 0
-        made = scan.definition(expr.name)
+        made = None if expr.name in scan.crosses else scan.definition(expr.name)
         if made is not None:
             return _inline(scan, made.value, offset)
         return Ref(expr.name, offset, expr.timed, expr.kind, expr.axes, expr.span)

@@ -114,7 +114,9 @@ class _Lowering:
         kernel_args += [f"{item.name}_{dim.lower()}" for item in scan.inputs for dim in item.dims]
         kernel_args += [f"{axis.lower()}_lane" for axis in scan.lane_axes]
         carries = [carry.name for stage in scan.stages for carry in stage.carries]
-        kernel_args += [f"{carry}_kept_{tail}" for carry in carries for tail in ("ptr", "shape")]
+        kernel_args += [f"{carry}_{tail}" for carry in carries for tail in ("kept_ptr", "arriving", "arriving_ptr")]
+        elements = [element for stage in scan.stages for element in stage.operator.elements]
+        kernel_args += [f"{x}_{tail}" for x in elements for tail in ("run", "last", "composed", "composed_ptr")]
         self.names = _Names([*reserved, *kernel_args])
         self.stage_of = {carry.name: stage for stage in scan.stages for carry in stage.carries}
         self.entry = _Block(None, [])

@@ -68,7 +68,11 @@ def close(pattern: Pattern, size: int) -> Pattern:
 
 
 def entry(carries: tuple[str, ...], i: int, j: int) -> str:
-    return "a" if len(carries) == 1 else f"a_{carries[i]}_{carries[j]}"
+    """The name of an entry of A: a_row_column, by the carries' names, or by their numbers where these would be ambiguous."""
+    if len(carries) == 1:
+        return "a"
+    pairs = {f"{row}_{column}" for row in carries for column in carries}
+    return f"a_{carries[i]}_{carries[j]}" if len(pairs) == len(carries) ** 2 else f"a_{i + 1}_{j + 1}"
 
 
 def offset(carries: tuple[str, ...], i: int) -> str:

@@ -395,6 +395,43 @@ scan:
 outputs:
   y: s[t]
 """,
+    # Read at its own feature, and over all features.
+    "both_ways": """rlscan: 1
+name: both_ways
+inputs:
+  x: f[B, T, F]
+scan:
+  direction: forward
+  carry: s
+  update: x[t] + 0.5 * s
+  start: 0
+outputs:
+  y: s[t]
+  most: max(F, x[t])
+""",
+    # Entries of A that the carries' names alone would not tell apart; a let that reads across on purpose.
+    "alike": """rlscan: 1
+name: alike
+inputs:
+  x: f[B, T]
+  y: f[B, T]
+  done: flag[B, T]
+edge:
+  x: 0
+let:
+  ahead: x[t+1]
+scan:
+  direction: backward
+  carries:
+    p: {update: "x[t] + 0.5 * p + 0.3 * q_p", start: 0}
+    p_q: {update: "y[t] + 0.25 * p_q - 0.7 * p", start: 1}
+    q_p: {update: "ahead[t] + 0.4 * q_p + 0.1 * p_q", start: 0}
+  reset: done[t]
+outputs:
+  ps: p[t]
+  qs: q_p[t] + p_q[t]
+crosses: [ahead]
+""",
     # Two lane axes, the later one read first.
     "outer": """rlscan: 1
 name: outer

@@ -333,9 +333,9 @@ def widest(*tensors):
 
 def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = traces
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     F = features.shape[2]
     dtypes = [x.dtype for x in (features, initial_trace) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
@@ -367,13 +367,13 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         a_composed,
         b_composed,
         z_arriving,
-        *strides(features, b, t, 2),
-        *strides(terminated, b, t),
-        *strides(truncated, b, t),
+        *strides(features, batch, time, 2),
+        *strides(terminated, batch, time),
+        *strides(truncated, batch, time),
         *strides(initial_trace, 0, 1),
-        *strides(traces, b, t, 2),
-        *strides(gamma, b, t),
-        *strides(lam, b, t),
+        *strides(traces, batch, time, 2),
+        *strides(gamma, batch, time),
+        *strides(lam, batch, time),
         B,
         T,
         F,

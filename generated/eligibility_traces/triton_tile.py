@@ -152,9 +152,9 @@ def widest(*tensors):
 
 def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = traces
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     F = features.shape[2]
     dtypes = [x.dtype for x in (features, initial_trace) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
@@ -175,13 +175,13 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         lam if torch.is_tensor(lam) else None,
         0.0 if torch.is_tensor(gamma) else gamma,
         0.0 if torch.is_tensor(lam) else lam,
-        *strides(features, b, t, 2),
-        *strides(terminated, b, t),
-        *strides(truncated, b, t),
+        *strides(features, batch, time, 2),
+        *strides(terminated, batch, time),
+        *strides(truncated, batch, time),
         *strides(initial_trace, 0, 1),
-        *strides(traces, b, t, 2),
-        *strides(gamma, b, t),
-        *strides(lam, b, t),
+        *strides(traces, batch, time, 2),
+        *strides(gamma, batch, time),
+        *strides(lam, batch, time),
         B,
         T,
         F,

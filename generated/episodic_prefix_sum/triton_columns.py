@@ -136,9 +136,9 @@ def widest(*tensors):
 
 def arguments(time_major, x, done, start, initial_sum, sums):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = sums
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     F = x.shape[2]
     dtypes = [x.dtype for x in (x, initial_sum) if x is not None]
     ACC = (tl.float64 if torch.float64 in dtypes else tl.float32) if out.is_floating_point() else tl.int64
@@ -157,11 +157,11 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         start,
         initial_sum,
         sums,
-        *strides(x, b, t, 2),
-        *strides(done, b, t),
-        *strides(start, b, t),
+        *strides(x, batch, time, 2),
+        *strides(done, batch, time),
+        *strides(start, batch, time),
         *strides(initial_sum, 0, 1),
-        *strides(sums, b, t, 2),
+        *strides(sums, batch, time, 2),
         B,
         T,
         F,

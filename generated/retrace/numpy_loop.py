@@ -25,10 +25,10 @@ Schedule loop, backward in time.
 import numpy as np
 
 
-def take(x, index, axis):
-    """The element of x at index along an axis; NaN where the index is out of range."""
-    fits = (index >= 0) & (index < x.shape[axis])
-    found = np.take_along_axis(x, np.expand_dims(np.where(fits, index, 0), axis), axis).squeeze(axis)
+def take(x, index):
+    """The element of x at index along its last axis; NaN where the index is out of range."""
+    fits = (index >= 0) & (index < x.shape[-1])
+    found = np.take_along_axis(x, np.where(fits, index, 0)[..., None], -1)[..., 0]
     return np.where(fits, found, np.nan)
 
 
@@ -60,7 +60,7 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         else:
             c_bar_next = c_bar_each[min(t + 1, T - 1)]
         actions_next = actions_array[min(t + 1, T - 1), :] if t + 1 < T else 0  # retrace.yaml:9
-        target_probs_next_taken = take(target_probs_array[min(t + 1, T - 1)], actions_next, 1) if t + 1 < T else number(0)  # retrace.yaml:7
+        target_probs_next_taken = take(target_probs_array[min(t + 1, T - 1), :, :], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
         behavior_probs_next = behavior_probs_array[min(t + 1, T - 1), :] if t + 1 < T else number(0)  # retrace.yaml:8
         w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
         c_next = np.where(t + 1 < T, lam_next * np.minimum(c_bar_next, w_next), number(0))  # retrace.yaml:30
@@ -77,7 +77,7 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         ev_next = np.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
         next_value = np.where(terminated, number(0), np.where(truncated, final_values, ev_next))  # retrace.yaml:31
         actions = actions_array[t, :]  # retrace.yaml:9
-        q_values_taken = take(q_values_array[t], actions, 1)  # retrace.yaml:6
+        q_values_taken = take(q_values_array[t, :, :], actions)  # retrace.yaml:6
         q = q_values_taken  # retrace.yaml:27
         a = np.where(terminated | truncated, number(0), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
@@ -90,10 +90,10 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
                 rho_bar = number(rho_bar_value)  # retrace.yaml:21
             else:
                 rho_bar = rho_bar_each[t]
-            target_probs_taken = take(target_probs_array[t], actions, 1)  # retrace.yaml:7
+            target_probs_taken = take(target_probs_array[t, :, :], actions)  # retrace.yaml:7
             behavior_probs = behavior_probs_array[t, :]  # retrace.yaml:8
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
-            q_values_next_taken = take(q_values_array[min(t + 1, T - 1)], actions_next, 1) if t + 1 < T else number(0)  # retrace.yaml:6
+            q_values_next_taken = take(q_values_array[min(t + 1, T - 1), :, :], actions_next) if t + 1 < T else number(0)  # retrace.yaml:6
             q_next = q_values_next_taken  # retrace.yaml:27
             d_next = d_in
             targets_next = np.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41

@@ -264,9 +264,9 @@ def widest(*tensors):
 
 def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = next(x for x in (targets, advantages) if x is not None)
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
@@ -300,22 +300,22 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         0.0 if torch.is_tensor(lam) else lam,
         0.0 if torch.is_tensor(c_bar) else c_bar,
         0.0 if torch.is_tensor(rho_bar) else rho_bar,
-        *strides(q_values, b, t, 2),
-        *strides(target_probs, b, t, 2),
-        *strides(behavior_probs, b, t),
-        *strides(actions, b, t),
-        *strides(rewards, b, t),
-        *strides(terminated, b, t),
-        *strides(truncated, b, t),
-        *strides(final_values, b, t),
+        *strides(q_values, batch, time, 2),
+        *strides(target_probs, batch, time, 2),
+        *strides(behavior_probs, batch, time),
+        *strides(actions, batch, time),
+        *strides(rewards, batch, time),
+        *strides(terminated, batch, time),
+        *strides(truncated, batch, time),
+        *strides(final_values, batch, time),
         *strides(last_q_values, 0, 1),
         *strides(last_target_probs, 0, 1),
-        *strides(targets, b, t),
-        *strides(advantages, b, t),
-        *strides(gamma, b, t),
-        *strides(lam, b, t),
-        *strides(c_bar, b, t),
-        *strides(rho_bar, b, t),
+        *strides(targets, batch, time),
+        *strides(advantages, batch, time),
+        *strides(gamma, batch, time),
+        *strides(lam, batch, time),
+        *strides(c_bar, batch, time),
+        *strides(rho_bar, batch, time),
         B,
         T,
         A,

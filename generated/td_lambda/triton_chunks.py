@@ -349,9 +349,9 @@ def widest(*tensors):
 
 def arguments(time_major, rewards, values, terminated, truncated, final_values, last_value, returns, gamma, lam):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = returns
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     dtypes = [x.dtype for x in (rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
@@ -384,15 +384,15 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
         a_composed,
         b_composed,
         g_arriving,
-        *strides(rewards, b, t),
-        *strides(values, b, t),
-        *strides(terminated, b, t),
-        *strides(truncated, b, t),
-        *strides(final_values, b, t),
+        *strides(rewards, batch, time),
+        *strides(values, batch, time),
+        *strides(terminated, batch, time),
+        *strides(truncated, batch, time),
+        *strides(final_values, batch, time),
         *strides(last_value, 0),
-        *strides(returns, b, t),
-        *strides(gamma, b, t),
-        *strides(lam, b, t),
+        *strides(returns, batch, time),
+        *strides(gamma, batch, time),
+        *strides(lam, batch, time),
         B,
         T,
         CHUNK,

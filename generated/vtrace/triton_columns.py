@@ -250,9 +250,9 @@ def widest(*tensors):
 
 def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
-    b, t = (1, 0) if time_major else (0, 1)
+    batch, time = (1, 0) if time_major else (0, 1)
     out = next(x for x in (vs, pg_advantages) if x is not None)
-    B, T = out.shape[b], out.shape[t]
+    B, T = out.shape[batch], out.shape[time]
     dtypes = [x.dtype for x in (target_log_probs, behavior_log_probs, rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
@@ -285,21 +285,21 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         0.0 if torch.is_tensor(rho_bar) else rho_bar,
         0.0 if torch.is_tensor(c_bar) else c_bar,
         0.0 if torch.is_tensor(pg_rho_bar) else pg_rho_bar,
-        *strides(target_log_probs, b, t),
-        *strides(behavior_log_probs, b, t),
-        *strides(rewards, b, t),
-        *strides(values, b, t),
-        *strides(terminated, b, t),
-        *strides(truncated, b, t),
-        *strides(final_values, b, t),
+        *strides(target_log_probs, batch, time),
+        *strides(behavior_log_probs, batch, time),
+        *strides(rewards, batch, time),
+        *strides(values, batch, time),
+        *strides(terminated, batch, time),
+        *strides(truncated, batch, time),
+        *strides(final_values, batch, time),
         *strides(last_value, 0),
-        *strides(vs, b, t),
-        *strides(pg_advantages, b, t),
-        *strides(gamma, b, t),
-        *strides(lam, b, t),
-        *strides(rho_bar, b, t),
-        *strides(c_bar, b, t),
-        *strides(pg_rho_bar, b, t),
+        *strides(vs, batch, time),
+        *strides(pg_advantages, batch, time),
+        *strides(gamma, batch, time),
+        *strides(lam, batch, time),
+        *strides(rho_bar, batch, time),
+        *strides(c_bar, batch, time),
+        *strides(pg_rho_bar, batch, time),
         B,
         T,
         ACC,

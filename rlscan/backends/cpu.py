@@ -118,22 +118,18 @@ class CpuWriter(Writer):
         dims = self.dims[load.source]
         if self.kind == "loop":
             return self.block(load, dims, index)
-        optional = load.default is not None
         lanes = {axis: f"{axis.lower()}_lane" for axis in self.schedule.lane_axes}
         fixed = {axis for axis in dims if axis in lanes and index[axis] == lanes[axis]}
         if self.kind == "rows":
-            view = self.names(f"{load.source}_row")
             parts = ["env", *(lanes[d] if d in fixed else ":" for d in dims[1:])]
-            self.views[view] = View(view, load.source, f"{load.source}_array[{', '.join(parts)}]", optional, load.timed)
+            view = self.view(f"{load.source}_row", load, f"{load.source}_array[{', '.join(parts)}]")
             moving = [self.step(load) if d == "T" else index[d] for d in dims[1:] if d not in fixed]
             return self.pick(view, moving, load) if moving else view
-        view = self.names(f"{load.source}{suffix(load.offset)}_step" if load.timed else f"{load.source}_all")
         # Logical order of this schedule: time first. Past an end any step will do: the value is not used.
         time = [self.clamped(load)] if load.timed else []
         rest = [lanes[d] if d in fixed else ":" for d in dims if d not in ("B", "T")]
-        self.views[view] = View(
-            view, load.source, f"{load.source}_array[{', '.join([*time, 'left:right', *rest])}]", optional, load.timed
-        )
+        base = f"{load.source}{suffix(load.offset)}_step" if load.timed else f"{load.source}_all"
+        view = self.view(base, load, f"{load.source}_array[{', '.join([*time, 'left:right', *rest])}]")
         moving = ["i", *(index[d] for d in dims if d not in ("B", "T") and d not in fixed)]
         return self.pick(view, moving, load)
 
@@ -143,9 +139,16 @@ class CpuWriter(Writer):
             return f"{load.source}[{self.step(load)}]"
         if self.kind == "loop":
             return f"{load.source}[{self.clamped(load)}]"
-        view = self.names(f"{load.source}{suffix(load.offset)}_step")
-        self.views[view] = View(view, load.source, f"{load.source}[{self.clamped(load)}]", False, True)
+        view = self.view(f"{load.source}{suffix(load.offset)}_step", load, f"{load.source}[{self.clamped(load)}]")
         return f"{view}[i]"
+
+    def view(self, base: str, load: Load, value: str) -> str:
+        """The name of what is hoisted; a source read both whole and at its lane's element is hoisted twice."""
+        name = self.names(base)
+        while name in self.views and self.views[name].value != value:
+            name = self.names(f"{name}_")
+        self.views[name] = View(name, load.source, value, load.default is not None, load.timed)
+        return name
 
     def pick(self, view: str, moving: list[str], load: Load) -> str:
         """view[…]; where the last position was picked by an input, checked against the axis."""
@@ -165,8 +168,15 @@ class CpuWriter(Writer):
         if picked:
             self.takes = True
             axis = picked[0]
-            source = f"{load.source}_array[{self.clamped(load)}]" if load.timed else f"{load.source}_array"
-            return f"take({source}, {index[axis]}, {1 + named.index(axis)})"
+            parts = [":" if d == axis or index[d] == lanes.get(d) else index[d] for d in named]
+            rest = [d for d, part in zip(named, parts, strict=True) if part == ":"]
+            source = f"{load.source}_array[{', '.join([*time, ':', *parts])}]"
+            if rest[-1] != axis:
+                source = f"np.moveaxis({source}, {1 + rest.index(axis)}, -1)"
+            if len(rest) - 1 < len(self.schedule.lane_axes):
+                align = ", ".join([":", *(":" if d in rest else "None" for d in self.schedule.lane_axes), ":"])
+                source += f"[{align}]"
+            return f"take({source}, {index[axis]})"
         parts = [*time, ":", *(":" if index[d] == lanes.get(d) else index[d] for d in named)]
         held = [d for d in named if index[d] == lanes.get(d)]
         text = f"{load.source}_array[{', '.join(parts)}]"
@@ -242,15 +252,12 @@ def view(schedule: Schedule) -> dict[str, Any]:
     writer = CpuWriter(schedule)
     scan, program = schedule.scan, schedule.program
     entry = writer.body(program.entry)
-    fixed, writer.views = writer.views, {}
     sweeps = []
     for sweep in program.sweeps:
         sweeps.append(_sweep(writer, sweep))
         if schedule.kind == "steps":
-            fixed |= {name: view for name, view in writer.views.items() if not view.timed}
-            writer.views = {}
-    # `rows` reads whole rows: one view serves every walk.
-    fixed |= writer.views
+            # A view of one step is that walk's own; in `rows` one view of the whole row serves every walk.
+            writer.views = {name: view for name, view in writer.views.items() if not view.timed}
     names = [*(item.name for item in scan.inputs), *(output.name for output in scan.outputs)]
     params = [param.name for param in scan.params]
     timed = {item.name for item in schedule.timed_inputs} | {output.name for output in scan.outputs}
@@ -272,7 +279,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
                 for p in numbers
             ),
         ),
-        "fixed_views": tuple(fixed.values()),
+        "fixed_views": tuple(writer.views.values()),
         "entry": entry,
         "uses_take": writer.takes,
         "kept": tuple(kept.name for kept in program.kept),

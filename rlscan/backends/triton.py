@@ -282,9 +282,8 @@ def view(schedule: Schedule) -> dict[str, Any]:
     launch_args += [f"0.0 if torch.is_tensor({param}) else {param}" for param in params]
     launch_args += [kept.name for kept in program.kept]
     for name, dims in tensors:
-        order = ", ".join("b" if d == "B" else "t" if d == "T" else str(i) for i, d in enumerate(dims))
-        if "T" not in dims:
-            order = ", ".join(str(i) for i in range(len(dims)))
+        places = {"B": "batch", "T": "time"} if "T" in dims else {}
+        order = ", ".join(places.get(d, str(i)) for i, d in enumerate(dims))
         launch_args.append(f"*strides({local_name(name)}, {order})")
     used = functions(schedule)
     combines = _combines(program.stages)
@@ -402,7 +401,10 @@ def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]
         operator = _maps(stage.operator)
         if operator in made:
             continue
-        first, second, before = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second", "before"))
+        tail = "before"
+        while any(f"{n}_{tail}" in operator.elements for n in operator.elements):
+            tail += "_"
+        first, second, before = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second", tail))
         combined = tuple(_CombinePrinter().text(expr) for expr in operator.combine)
         made[operator] = {
             "name": f"combine_{stage.carries[0]}" if made else "combine",
