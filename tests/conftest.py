@@ -28,3 +28,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if item.get_closest_marker("interpreter") and HAS_GPU:
             item.add_marker(real)
+    # JAX starts threads, after which a fork may hang, and torchrl sets how processes start: no other test comes after them.
+    items.sort(key=lambda item: item.get_closest_marker("peers") is not None)

@@ -368,3 +368,9 @@ def test_no_template_is_left_over() -> None:
                 used.add(node.template.value)
                 pending.append(node.template.value)
     assert used == {path.name for path in TEMPLATES}
+
+
+def test_no_test_comes_after_the_peers(request: pytest.FixtureRequest) -> None:
+    """In a process that has imported them a fork may hang."""
+    late = [item.get_closest_marker("peers") is not None for item in request.session.items]
+    assert late == sorted(late)

@@ -53,3 +53,14 @@ def test_the_builtins_are_all_named() -> None:
     for name in names:
         outputs = [output.name for output in parse((ROOT / "specs" / f"{name}.yaml").read_text(), name).outputs]
         assert f"| `{name}` | {', '.join(outputs)} |" in TEXT
+
+
+def test_the_libraries_it_is_compared_with_are_those_of_the_extra() -> None:
+    extra = re.search(
+        r"^peers = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    assert extra
+    pins = dict(re.findall(r'"([a-z0-9-]+)==([0-9.]+)', extra[1]))
+    assert pins.pop("jax"), "what rlax runs on"
+    by_hand = {"verl": "0.9.1", "trl": "0.11.4"}
+    assert dict(re.findall(r"^\| ([a-z0-9-]+) ([0-9.]+) \|", TEXT, flags=re.MULTILINE)) == pins | by_hand
