@@ -128,7 +128,7 @@ def test_every_environment_is_checked(estimator: str, layout: str) -> None:
 
 @pytest.mark.parametrize("estimator", cases.ESTIMATORS)
 def test_a_window_in_pieces_is_the_window(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "WINDOW", 24)
+    monkeypatch.setattr(cases, "PIECE", 24)
     for truncations in (False, True):
         case = Case(estimator, "bt", B=3, T=300, truncations=truncations)
         drawn = {n: x.astype(np.float64) if x.dtype.kind == "f" else x for n, x in cases.drawn(case).items()}
@@ -140,7 +140,9 @@ def test_a_window_in_pieces_is_the_window(estimator: str, monkeypatch: pytest.Mo
 def test_pieces_end_where_episodes_do() -> None:
     done = np.zeros(7000, bool)
     done[[100, 2000, 2047, 5000, 6998]] = True
-    assert cases.cuts(done) == [(0, 2048), (2048, 5001), (5001, 7000)]
+    assert cases.cuts(done) == [(0, 101), (101, 2001), (2001, 2048), (2048, 5001), (5001, 6999), (6999, 7000)]
+    done[:] = True
+    assert cases.cuts(done[:1300]) == [(0, 512), (512, 1024), (1024, 1300)]
     assert cases.cuts(np.zeros(5000, bool)) == [(0, 5000)]
 
 
@@ -157,6 +159,14 @@ def test_the_estimators_in_torch_are_the_estimators(estimator: str, layout: str,
         got = scans.ESTIMATORS[estimator](inputs, scan, case.time_axis)
         assert set(got) == {output.name for output in case.spec.outputs}
         assert cases.worst(case, got)[0] <= cases.ALLOWED_PEER, scan.__name__
+
+
+@pytest.mark.parametrize("estimator", cases.ESTIMATORS)
+def test_a_long_window_is_right(estimator: str) -> None:
+    """Longer than the oracle takes as it is."""
+    case = Case(estimator, "tb", B=2, T=cases.WINDOW + 700)
+    found = case.compiled()(**cases.inputs(case, "cpu"))
+    assert cases.worst(case, found._asdict())[0] <= 1
 
 
 @pytest.mark.parametrize("layout", ["bt", "tb"])

@@ -48,8 +48,8 @@ ALWAYS = {"episodic_prefix_sum": {"done"}}
 TRUNCATIONS = {"truncated", "final_values"}
 #: the share of steps that end an episode
 DONE = 0.02
-#: The oracle takes a window of up to this many steps as it is.
-WINDOW = 2048
+#: The oracle takes a window of up to this many steps as it is, and a longer one in pieces of about so many.
+WINDOW, PIECE = 2048, 512
 #: Largest |result − exact|, as a share of what `worst` allows, for rlscan and for a peer.
 ALLOWED, ALLOWED_PEER = 1.0, 10.0
 
@@ -221,15 +221,17 @@ def by_pieces(spec: Spec, inputs: Mapping[str, Any]) -> Arrays:
 
 
 def cuts(done: Any) -> list[tuple[int, int]]:
-    """Pieces first ≤ t < end of one environment, each but the last up to an episode's end, of about WINDOW steps."""
+    """Pieces first ≤ t < end of one environment, each but the last up to an episode's end, of about PIECE steps."""
     ends = np.flatnonzero(done) + 1
     made, first = [], 0
     while first < len(done):
-        near = ends[(ends > first) & (ends <= first + WINDOW)]
-        further = ends[ends > first + WINDOW]
-        end = int(near[-1]) if len(near) else int(further[0]) if len(further) else len(done)
-        if len(done) - first <= WINDOW:
-            end = len(done)
+        end = len(done)
+        if end - first > PIECE:
+            # The last end within reach; where an episode is longer, its own.
+            near = max(
+                int(np.searchsorted(ends, first + PIECE, "right")) - 1, int(np.searchsorted(ends, first, "right"))
+            )
+            end = int(ends[near]) if near < len(ends) else len(done)
         made.append((first, end))
         first = end
     return made

@@ -124,6 +124,19 @@ def on_host(call: Call, wait: Wait | None = None) -> dict[str, Time | str]:
     return {"full": wall(call, wait)}
 
 
+def warm(seconds: float = 0.5) -> None:
+    """Have the GPU copy for a while: its clocks rise from idle only under load."""
+    import torch
+
+    source = torch.zeros(2**26, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        for _ in range(20):
+            target.copy_(source)
+        torch.cuda.synchronize()
+
+
 def copy(size: int, device: str) -> Time:
     """A copy that moves `size` bytes: half of them read, half written."""
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,7 +136,12 @@ def _run(
             console.print(report.table(shown, device))
             shown.clear()
 
-    for found in harness.run(planned, rivals, device, budget=budget):
+    def starting(case: cases.Case) -> None:
+        # A line that is written once: a spinner's thread would be timed too.
+        if sys.stderr.isatty():
+            typer.echo(f"{case} …", err=True)
+
+    for found in harness.run(planned, rivals, device, budget=budget, starting=starting):
         if isinstance(found, Failure):
             failures.append(found)
             typer.echo(f"{found.case}: {'WRONG' if found.wrong else 'not run'}: {found.why}", err=True)

@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
@@ -95,9 +95,16 @@ def of_copy(entry: Entry) -> float:
 
 
 def run(
-    planned: Iterable[Case], peers: Sequence[Peer], device: str, *, budget: float = 0.0
+    planned: Iterable[Case],
+    peers: Sequence[Peer],
+    device: str,
+    *,
+    budget: float = 0.0,
+    starting: Callable[[Case], None] = lambda _: None,
 ) -> Iterator[Entry | Failure]:
     """Every case in turn. budget: seconds after which no other case is started, 0 for none."""
+    if device == "cuda":
+        clock.warm()
     began = time.monotonic()
     copies: dict[int, clock.Time] = {}
     for case in planned:
@@ -108,6 +115,7 @@ def run(
         if reason:
             yield Failure(case, reason, wrong=False)
             continue
+        starting(case)
         yield one(case, peers, device, copies)
         _release(device)
 

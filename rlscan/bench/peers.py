@@ -123,7 +123,7 @@ def _rl_triton(case: Case, inputs: Inputs) -> Prepared | str:
     names: tuple[str, ...]
     notes = ["flags are float32"]
     if turned:
-        notes.append("takes [B, T] alone: each call copies its inputs")
+        notes.append("takes [B, T] alone: a call in time-first layout copies its inputs")
     alike = True
     last = x.get("last_value")
     ahead = None

@@ -149,4 +149,5 @@ def _title(entry: dict[str, Any]) -> str:
 def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
     known = {label: line for panel in panels for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     if known:
-        figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=min(4, len(known)), fontsize=8)
+        columns = min(len(known), max(1, int(figure.get_figwidth() / 2.6)))
+        figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=columns, fontsize=8)

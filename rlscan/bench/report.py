@@ -61,7 +61,8 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
     notes: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         for name, note in entry.notes.items():
-            notes.setdefault((name, note), {})[entry.case.title] = None
+            for part in note.split("; "):
+                notes.setdefault((name, part), {})[entry.case.title] = None
         for name, why in entry.left_out.items():
             notes.setdefault((name, f"not timed: {why}"), {})[entry.case.title] = None
     every = {entry.case.title for entry in entries}

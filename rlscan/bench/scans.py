@@ -237,18 +237,35 @@ def done(x: Inputs) -> Tensor:
     return x["terminated"] | x["truncated"] if "truncated" in x else x["terminated"]
 
 
+# These are selects by position, not concatenations: compiled, they are a part of the kernel that reads them.
+
+
+def at_step(x: Tensor, t: int, dim: int) -> Tensor:
+    """Where along time a [B, T] tensor is at one step, in a shape that broadcasts to it."""
+    import torch
+
+    return (torch.arange(x.shape[dim], device=x.device) == t).unsqueeze(1 - dim)
+
+
+def moved(x: Tensor, by: int, dim: int) -> Tensor:
+    """x[t + by] for by = ±1, and 0 beyond the window."""
+    import torch
+
+    ends = (1, 0) if by < 0 else (0, 1)
+    kept = x.narrow(dim, max(by, 0), x.shape[dim] - 1)
+    return torch.nn.functional.pad(kept, ends if dim == 1 else (0, 0, *ends))
+
+
 def ahead(x: Tensor, last: Tensor, dim: int) -> Tensor:
     """x[t+1], and `last` past the window."""
     import torch
 
-    return torch.cat((x.narrow(dim, 1, x.shape[dim] - 1), last.unsqueeze(dim)), dim)
+    return torch.where(at_step(x, x.shape[dim] - 1, dim), last.unsqueeze(dim), moved(x, 1, dim))
 
 
 def behind(x: Tensor, dim: int) -> Tensor:
     """x[t-1], and false before the window."""
-    import torch
-
-    return torch.cat((torch.zeros_like(x.narrow(dim, 0, 1)), x.narrow(dim, 0, x.shape[dim] - 1)), dim)
+    return moved(x, -1, dim)
 
 
 def following(x: Inputs, values: Tensor, last: Tensor, dim: int) -> Tensor:
@@ -265,6 +282,4 @@ def with_start(a: Tensor, b: Tensor, start: Tensor, dim: int) -> Tensor:
     """b, with what a carry beyond the window's end adds to its last step."""
     import torch
 
-    T = b.shape[dim]
-    edge = b.select(dim, T - 1) + a.select(dim, T - 1) * start
-    return torch.cat((b.narrow(dim, 0, T - 1), edge.unsqueeze(dim)), dim)
+    return torch.where(at_step(b, b.shape[dim] - 1, dim), b + a * start.unsqueeze(dim), b)
