@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,8 +19,10 @@ from rich.table import Table
 
 import rlscan
 from rlscan import compiler, start, store, trial
+from rlscan.bench.commands import app as bench
 from rlscan.demo import run as run_demo
 from rlscan.parse import parse
+from rlscan.refusals import refusals
 
 app = typer.Typer(
     name="rlscan",
@@ -36,22 +37,12 @@ app = typer.Typer(
         "try [bold]rlscan explain gae[/bold]."
     ),
 )
+app.add_typer(bench, name="bench")
 
 _SPEC = typer.Argument(
     metavar="SPEC", help="A YAML file, or the name of a spec that rlscan ships, such as gae.", show_default=False
 )
 SpecArgument = Annotated[str, _SPEC]
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """A spec that is refused or a file that is missing is the user's to mend: the message alone, and exit code 1."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        # As it is: its carets stand under what they point at only where no line is wrapped.
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 def _version(wanted: bool) -> None:
@@ -100,7 +91,7 @@ def check(spec: SpecArgument) -> None:
     Associativity, identity and reset of the operator that is scanned, and that no episode reads another's data. A spec
     that is not well is refused with the place in the file, and what to write instead.
     """
-    with _refusals():
+    with refusals():
         report = str(compiler.check(spec))
     typer.echo(report)
 
@@ -111,7 +102,7 @@ def explain(
     latex: Annotated[bool, typer.Option("--latex", help="As LaTeX, for a paper.")] = False,
 ) -> None:
     """Print a spec as mathematics: recurrence, coefficients, edges, outputs, laws."""
-    with _refusals():
+    with refusals():
         page = compiler.explain(spec, latex=latex)
     typer.echo(page)
 
@@ -128,7 +119,7 @@ def show(
     ] = None,
 ) -> None:
     """Print the kernel that a spec is compiled into: a Python module that works by itself, without rlscan."""
-    with _refusals():
+    with refusals():
         text = compiler.show(spec, backend, schedule)
     if sys.stdout.isatty():
         # Highlighted, but neither cropped nor wrapped: it is to be copied.
@@ -146,7 +137,7 @@ def new(
     ] = None,
 ) -> None:
     """Write a commented start of a spec of your own, which compiles as it is; nothing is overwritten."""
-    with _refusals():
+    with refusals():
         name = start.write(path, origin)
     typer.echo(f"{path}: the spec `{name}`. Next: rlscan check {path}, rlscan explain {path}, rlscan test {path}")
 
@@ -160,7 +151,7 @@ def test(spec: SpecArgument) -> None:
     what was tried and, where something fails, the smallest case that fails; exits with 1 then.
     """
     failed = None
-    with _refusals():
+    with refusals():
         parsed = parse(*store.find_spec(spec))
         typer.echo(f"{'property':<12} {'on':<20} {'cases':>5}  {'error':>6}  of what is allowed")
         for row in trial.run(spec):
@@ -194,7 +185,7 @@ def build(
     With --check it is a test for a CI: that the folder is what the specs give. Without SPECS, generated/ is made anew from
     rlscan's own specs/ and templates/.
     """
-    with _refusals():
+    with refusals():
         differing = compiler.build(check=check, specs=specs, out=out)
     folder = "generated" if specs is None else out
     for file in differing:

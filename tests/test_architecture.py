@@ -26,7 +26,12 @@ TEMPLATES = sorted((ROOT / "templates").iterdir())
 LAYERS = (
     ("rlscan.__main__",),
     ("rlscan.cli",),
-    ("rlscan.demo", "rlscan.trial", "rlscan.start"),
+    ("rlscan.bench.commands",),
+    ("rlscan.bench.report", "rlscan.bench.plots"),
+    ("rlscan.bench.harness", "rlscan.bench.tune"),
+    ("rlscan.bench.peers",),
+    ("rlscan.bench.scans", "rlscan.bench.cases", "rlscan.bench.clock"),
+    ("rlscan.demo", "rlscan.trial", "rlscan.start", "rlscan.bench", "rlscan.refusals"),
     ("rlscan",),
     ("rlscan.compiler",),
     # the Estimator

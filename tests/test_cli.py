@@ -41,7 +41,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_names_every_command() -> None:
     found = run(cli.app, ["--help"])
     assert found.exit_code == 0
-    for command in ("demo", "new", "check", "explain", "show", "test", "build", "doctor"):
+    for command in ("demo", "new", "check", "explain", "show", "test", "build", "bench", "doctor"):
         assert f" {command} " in found.output
         about = run(cli.app, [command, "-h"])
         assert about.exit_code == 0, about.output
