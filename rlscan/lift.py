@@ -8,7 +8,9 @@ An update in natural form is split by structure, not by sympy, so that A and b k
 
 from __future__ import annotations
 
-from rlscan import operators
+from dataclasses import replace
+
+from rlscan import operators, ranges
 from rlscan.affine import split
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import (
@@ -63,7 +65,22 @@ def lift(spec: Spec) -> Scan:
     )
     _refuse_reduced_optional_axes(scan)
     _refuse_reduced_carries(scan)
-    return scan
+    return replace(scan, stages=tuple(_tamed(scan, stage) for stage in scan.stages))
+
+
+def _tamed(scan: Scan, stage: Stage) -> Stage:
+    """Coefficients that are never beyond 1 need no care for products that overflow."""
+    if stage.operator.name not in ("affine", "clipped_affine") or not ranges.within_one(stage.raw[0], scan):
+        return stage
+    names = tuple(carry.name for carry in stage.carries)
+    if len(names) > 1:
+        return stage
+    tame = (
+        operators.affine(names, frozenset(), tame=True)
+        if stage.operator.name == "affine"
+        else operators.clipped_affine(names[0], tame=True)
+    )
+    return replace(stage, operator=tame, plain=tame)
 
 
 def _stage(scope: Scope, block: ScanBlock) -> Stage:

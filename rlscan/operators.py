@@ -19,6 +19,7 @@ from rlscan.ir import (
     ONE,
     POS_INF,
     ZERO,
+    Call,
     Const,
     Expr,
     Operator,
@@ -52,9 +53,18 @@ def started(carry: str) -> Var:
     return Var(f"{carry}_start")
 
 
-def _select_mul(a: Expr, x: Expr) -> Expr:
-    """a·x, where a zero drops x, finite or not."""
-    return where(eq(a, ZERO), ZERO, mul(a, x))
+def _select_mul(a: Expr, x: Expr, tame: bool = False) -> Expr:
+    """a·x, where a zero drops x, finite or not.
+
+    A product of many coefficients may overflow where the carry, multiplied step by step, would not. Unless they are tame,
+    |a| ≤ 1 each, a zero of x is a zero of a·x too.
+    """
+    return where(eq(a, ZERO), ZERO, mul(a, x) if tame else where(_is_nothing(a, x), ZERO, mul(a, x)))
+
+
+def _is_nothing(a: Expr, x: Expr) -> Expr:
+    """Whether a·x is 0 for a zero of x, even where a overflowed; a NaN of a stays one."""
+    return Call("and", (eq(x, ZERO), eq(a, a)), "flag")
 
 
 def close(pattern: Pattern, size: int) -> Pattern:
@@ -79,20 +89,24 @@ def offset(carries: tuple[str, ...], i: int) -> str:
     return "b" if len(carries) == 1 else f"b_{carries[i]}"
 
 
-def affine(carries: tuple[str, ...], pattern: Pattern) -> Operator:
+def affine(carries: tuple[str, ...], pattern: Pattern, tame: bool = False) -> Operator:
     """s ↦ A·s + b over the live entries of A: for one carry (a, b), for a triangular pair five numbers."""
     size = len(carries)
     live = sorted(close(pattern, size))
     if size == 1:
         # Spelled so that the product and the sum can fuse into one instruction.
         a1, b1, a2, b2 = first("a"), first("b"), second("a"), second("b")
-        drops = eq(a2, ZERO)
+
+        def meets(a: Expr, x: Expr, b: Expr) -> Expr:
+            through = add(mul(a, x), b)
+            return where(eq(a, ZERO), b, through if tame else where(_is_nothing(a, x), b, through))
+
         return Operator(
             "affine",
             ("a", "b"),
-            (where(drops, ZERO, mul(a2, a1)), where(drops, b2, add(mul(a2, b1), b2))),
+            (_select_mul(a2, a1, tame), meets(a2, b1, b2)),
             (ONE, ZERO),
-            (where(eq(Var("a"), ZERO), Var("b"), add(mul(Var("a"), incoming(carries[0])), Var("b"))),),
+            (meets(Var("a"), incoming(carries[0]), Var("b")),),
         )
     elements = tuple(entry(carries, i, j) for i, j in live) + tuple(offset(carries, i) for i in range(size))
     combine: list[Expr] = []
@@ -126,7 +140,7 @@ def _sum(terms: list[Expr]) -> Expr:
     return total
 
 
-def clipped_affine(carry: str) -> Operator:
+def clipped_affine(carry: str, tame: bool = False) -> Operator:
     """s ↦ clip(a·s + b, lo, hi) with a ≥ 0: a growing map keeps the order of the bounds, so they clip through."""
     a1, b1, lo1, hi1 = (first(n) for n in ("a", "b", "lo", "hi"))
     a2, b2, lo2, hi2 = (second(n) for n in ("a", "b", "lo", "hi"))
@@ -134,13 +148,13 @@ def clipped_affine(carry: str) -> Operator:
         "clipped_affine",
         ("a", "b", "lo", "hi"),
         (
-            _select_mul(a2, a1),
-            add(_select_mul(a2, b1), b2),
-            clip(add(_select_mul(a2, lo1), b2), lo2, hi2),
-            clip(add(_select_mul(a2, hi1), b2), lo2, hi2),
+            _select_mul(a2, a1, tame),
+            add(_select_mul(a2, b1, tame), b2),
+            clip(add(_select_mul(a2, lo1, tame), b2), lo2, hi2),
+            clip(add(_select_mul(a2, hi1, tame), b2), lo2, hi2),
         ),
         (ONE, ZERO, NEG_INF, POS_INF),
-        (clip(add(_select_mul(Var("a"), incoming(carry)), Var("b")), Var("lo"), Var("hi")),),
+        (clip(add(_select_mul(Var("a"), incoming(carry), tame), Var("b")), Var("lo"), Var("hi")),),
     )
 
 

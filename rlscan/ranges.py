@@ -7,6 +7,49 @@ from rlscan.ir import Call, Const, Expr, Reduce, Ref, Scan
 _IMAGES_NONNEGATIVE = {"exp", "sqrt", "abs", "sigmoid"}
 
 
+def within_one(expr: Expr, scan: Scan) -> bool:
+    """Whether |expr| ≤ 1 provably (a NaN aside)."""
+
+    def go(node: Expr) -> bool:
+        if isinstance(node, Const):
+            return abs(node.value) <= 1
+        if isinstance(node, Ref):
+            param = next((p for p in scan.params if p.name == node.name), None)
+            if param is not None:
+                return param.lower >= -1 and param.upper <= 1
+            return all(map(go, values)) if (values := _written(node, scan)) else False
+        if not isinstance(node, Call):
+            return False
+        match node.fn:
+            case "sigmoid" | "tanh":
+                return True
+            case "mul" | "neg" | "abs" | "sqrt" | "max":
+                return all(map(go, node.args))
+            case "where":
+                return go(node.args[1]) and go(node.args[2])
+            case "min":
+                # The least of numbers ≥ 0 is as small as the smallest.
+                return all(map(go, node.args)) or (
+                    any(map(go, node.args)) and all(nonnegative(arg, scan) for arg in node.args)
+                )
+            case "sub":
+                x, y = node.args
+                return nonnegative(node, scan) and go(x) and nonnegative(y, scan)
+            case "pow":
+                return go(node.args[0])
+        return False
+
+    return go(expr)
+
+
+def _written(ref: Ref, scan: Scan) -> list[Expr]:
+    """What a let or an output may be: its expression, and its edges where it is read at an offset."""
+    made = scan.definition(ref.name)
+    edge = scan.edge(ref.name)
+    outside = [e for e in (edge.before, edge.after) if e is not None] if edge and ref.offset else []
+    return [made.value, *outside] if made else []
+
+
 def nonnegative(expr: Expr, scan: Scan) -> bool:
     """Whether an expression is provably ≥ 0 (a NaN aside)."""
 
@@ -17,12 +60,7 @@ def nonnegative(expr: Expr, scan: Scan) -> bool:
             param = next((p for p in scan.params if p.name == node.name), None)
             if param is not None:
                 return param.lower >= 0
-            made = scan.definition(node.name)
-            if made is None:
-                return False
-            edge = scan.edge(node.name)
-            outside = [e for e in (edge.before, edge.after) if e is not None] if edge and node.offset else []
-            return go(made.value) and all(map(go, outside))
+            return all(map(go, values)) if (values := _written(node, scan)) else False
         if isinstance(node, Reduce):
             return node.op in ("sum", "max", "min") and go(node.arg)
         if not isinstance(node, Call):

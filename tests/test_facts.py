@@ -530,6 +530,29 @@ def test_infinite_bars_of_retrace(backend: str, device: str) -> None:
     assert np.abs(free["advantages"] - w.run("retrace", inputs)["advantages"]).max() > 0.1
 
 
+@each_target
+@each_layout
+def test_products_that_overflow_where_the_carry_does_not(layout: str, backend: str, device: str) -> None:
+    """Without a bar on the traces, forty ratios of e³ make e¹²⁰, which is no float32; of a carry of 0 it makes 0."""
+    T = 64
+    ratios = [3.0] * 40 + [0.0] * (T - 40)
+    given = policies(device, layout, [0.0] * T, [-x for x in ratios])
+    rewards = [0.0] * T
+    rewards[5] = 1.0
+    shape = (1, T) if layout == "bt" else (T, 1)
+    given |= {"rewards": torch.tensor(rewards, device=device).reshape(shape), "last_value": torch.zeros(1, device=device)}
+    given["values"] = torch.zeros(shape, device=device)
+    run = estimator("vtrace", layout, backend)
+    wanted = torch.tensor([math.exp(3 * max(5 - t, 0)) if t <= 5 else 0.0 for t in range(T)])
+    torch.testing.assert_close(run(**given, gamma=1.0, c_bar=math.inf).vs.flatten().cpu(), wanted)
+    given["terminated"] = (torch.arange(T, device=device) == 50).reshape(shape)
+    torch.testing.assert_close(run(**given, gamma=1.0, c_bar=math.inf).vs.flatten().cpu(), wanted)
+    # What is no number stays none.
+    given["target_log_probs"] = given["target_log_probs"].clone()
+    given["target_log_probs"].view(-1)[8] = math.nan
+    assert run(**given, gamma=1.0, c_bar=math.inf).vs.flatten()[:9].isnan().all()
+
+
 # -- axes --------------------------------------------------------------------------------------------------------------
 
 SIZES = {"cpu": (1, 2, 3, 5, 17, 100, 333, 1000), "interpreter": (1, 3, 6, 33), "gpu": (1, 2, 3, 5, 17, 100, 333, 1000)}

@@ -17,7 +17,7 @@ from rlscan.compiler import generated
 from rlscan.emit import emit
 from rlscan.lift import lift
 from rlscan.parse import parse
-from rlscan.schedule import RESERVED, plan, splits
+from rlscan.schedule import RESERVED, plan
 
 SPEC = """rlscan: 1
 name: zz
