@@ -52,6 +52,8 @@ DONE = 0.02
 WINDOW, PIECE = 2048, 512
 #: Largest |result − exact|, as a share of what `worst` allows, for rlscan and for a peer.
 ALLOWED, ALLOWED_PEER = 1.0, 10.0
+#: elements that are compared at once
+COMPARED = 2**23
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,7 @@ def worst(case: Case, got: Mapping[str, Tensor]) -> tuple[float, str]:
         period = want.shape[env]
         if x.shape[env] != case.B or x.shape[1 - env] != case.T or x.ndim != want.ndim:
             return float("inf"), f"{name} of shape {tuple(x.shape)}"
-        block = max(1, 2**23 // max(1, case.T * period)) * period
+        block = max(1, COMPARED // (case.T * period)) * period
         for lo in range(0, case.B, block):
             part = x.narrow(env, lo, min(block, case.B - lo)).double()
             pick = torch.arange(lo, lo + part.shape[env], device=x.device) % period

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,9 +136,10 @@ def beside_peers(entries: Entries) -> Figure:
                 panel.bar([at for at, _ in known], [time for _, time in known], width, color=color, label=who)
         panel.set_xticks([at + 0.4 - width / 2 for at in range(len(group))])
         panel.set_xticklabels([_title(entry) for entry in group], rotation=20, ha="right", fontsize=8)
-        panel.set(
-            yscale="log", ylabel="µs of one call, waited for", title=f"{LAYOUTS[layout]}, {shape[0]} × {shape[1]}"
-        )
+        # From a whole power of ten: a bar's length means nothing on a logarithmic axis, but the quickest is to be seen.
+        least = min(e["times"][who]["full"]["median"] for e in group for who in dict(_comparable(e)))
+        panel.set(yscale="log", ylim=(10 ** (math.floor(math.log10(least)) - 1), None))
+        panel.set(ylabel="µs of one call, waited for", title=f"{LAYOUTS[layout]}, {shape[0]} × {shape[1]}")
     _legend(figure, panels)
     return figure
 
