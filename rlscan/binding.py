@@ -195,6 +195,12 @@ class Interface:
             return floats.pop()
         return "float64" if "float64" in floats else "float32"
 
+    def check_float(self, slot: Slot, number: float) -> None:
+        try:
+            float(number)
+        except OverflowError:
+            raise ValueError(f"{self.name}: `{slot.name}` is an integer beyond every float") from None
+
     def check_integer(self, slot: Slot, number: float) -> None:
         """A lone number among integers must be one too, or it would be cut off without a word."""
         if not math.isfinite(number) or number != int(number) or not -(2**63) <= number < 2**63:

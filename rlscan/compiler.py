@@ -53,6 +53,8 @@ def compile(
     spec's order: see `help(estimator)`. Raises SpecError (a ValueError) where the spec is refused, FileNotFoundError where
     there is none, ValueError for an unknown layout, backend or output.
     """
+    if isinstance(outputs, str):
+        raise TypeError(f"outputs is a list of names, got the string {outputs!r}: write outputs=[{outputs!r}]")
     text, name = store.find_spec(spec)
     return compile_text(text, name, layout, backend, None if outputs is None else tuple(outputs))
 
@@ -177,6 +179,9 @@ def generated(spec: Spec, backend: str, kind: str) -> ModuleType:
     """The module of a spec: committed, cached, or made now. Without Numba the NumPy loop serves the cpu backend."""
     if backend == "cpu" and not numba_here():
         backend, kind = "numpy", "loop"
+    if kind not in BACKENDS[backend].schedules:
+        known = ", ".join(BACKENDS[backend].schedules)
+        raise ValueError(f"the {backend} backend has the schedules {known}, got {kind!r}")
     file = f"{backend}_{kind}"
     path: Path | None = store.read_generated(spec.name, file, spec.digest)
     if path is None:

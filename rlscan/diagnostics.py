@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "RLS311": "never used",
     "RLS312": "index that is not an integer",
     "RLS313": "edge that depends on time",
+    "RLS314": "too large written out",
     # the laws
     "RLS401": "not affine in the carry",
     "RLS402": "not associative",

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from rlscan.algebra import counterexample, equal, resolve
 from rlscan.diagnostics import SpecError
-from rlscan.ir import Expr, Law, Operator, Scan, Stage, Var, substitute, walk
+from rlscan.ir import Const, Expr, Law, Operator, Scan, Stage, Var, kind_of, rebuild, substitute, walk
 from rlscan.isolation import prove_isolation
 from rlscan.operators import forgetful, incoming
 from rlscan.ranges import nonnegative
@@ -72,15 +72,29 @@ def act(operator: Operator, step: Elements, carries: Elements) -> tuple[Expr, ..
 
 
 def _affine(stage: Stage) -> Law:
-    step = dict(zip(stage.operator.elements, stage.raw, strict=True))
+    """The update and A·s + b, with each part that is free of the carries as a symbol: what it is made of does not matter."""
     names = [carry.name for carry in stage.carries]
+    symbols: dict[Expr, Expr] = {}
+    updates = [_abstract(update, {incoming(name) for name in names}, symbols) for update in stage.update or ()]
+    step = {name: _replaced(value, symbols) for name, value in zip(stage.operator.elements, stage.raw, strict=True)}
     after = act(stage.operator, step, {name: incoming(name) for name in names})
-    for update, split, carry in zip(stage.update or (), after, stage.carries, strict=True):
+    for update, split, carry in zip(updates, after, stage.carries, strict=True):
         if not equal(update, split):
             raise SpecError("RLS405", f"could not prove that the update of `{carry.name}` is A·s + b", carry.span)
     return Law(
         "affine", f"the update of {', '.join(names)} is A·s + b", "update − A·s − b = 0, A and b free of the carry"
     )
+
+
+def _abstract(expr: Expr, carries: set[Var], symbols: dict[Expr, Expr]) -> Expr:
+    """The expression with every largest part that reads no carry as a symbol; a literal stays what it is."""
+    if isinstance(expr, Const) or not any(node in carries for node in walk(expr) if isinstance(node, Var)):
+        return expr if isinstance(expr, Const) else symbols.setdefault(expr, Var(f"part_{len(symbols)}", kind_of(expr)))
+    return rebuild(expr, lambda child: _abstract(child, carries, symbols))
+
+
+def _replaced(expr: Expr, symbols: Mapping[Expr, Expr]) -> Expr:
+    return symbols[expr] if expr in symbols else rebuild(expr, lambda child: _replaced(child, symbols))
 
 
 class _Composition:

@@ -32,6 +32,9 @@ from rlscan.ir import (
 from rlscan.scope import Scope
 from rlscan.spec import Expression, ScanBlock, Spec
 
+#: the most parts of an expression with every let in it written out
+MAX_WRITTEN_OUT = 4000
+
 Named = tuple[str, Expr, Span]
 
 
@@ -63,6 +66,7 @@ def lift(spec: Spec) -> Scan:
         lane_axes=tuple(order),
         whole=not spec.params and all(map(_whole, _everything(stages, lets, outputs, edges))),
     )
+    _refuse_too_large(scan)
     _refuse_reduced_optional_axes(scan)
     _refuse_reduced_carries(scan)
     return replace(scan, stages=tuple(_tamed(scan, stage) for stage in scan.stages))
@@ -232,6 +236,34 @@ def _whole(expr: Expr) -> bool:
         if isinstance(node, Call) and node.kind == "number" and node.fn not in _WHOLE:
             return False
     return True
+
+
+def _refuse_too_large(scan: Scan) -> None:
+    """What is proved of a spec is proved of its expressions with lets and outputs written out."""
+    definitions = {d.name: d for d in (*scan.lets, *scan.outputs)}
+    sizes: dict[str, int] = {}
+
+    def size(expr: Expr) -> int:
+        total = 0
+        for node in walk(expr):
+            total += 1
+            if isinstance(node, Ref) and node.name in definitions:
+                if node.name not in sizes:
+                    sizes[node.name] = size(definitions[node.name].value)
+                total += sizes[node.name]
+        return total
+
+    exprs = [(d.value, d.span) for d in definitions.values()]
+    exprs += [(e, s) for stage in scan.stages for e, s in zip(stage.step, stage.spans, strict=True)]
+    for expr, span in exprs:
+        if size(expr) > MAX_WRITTEN_OUT:
+            raise SpecError(
+                "RLS314",
+                f"with all that it reads written out, this has more than {MAX_WRITTEN_OUT} parts",
+                span,
+                "a let that reads another several times is that many times as large: make it read it fewer times,\n"
+                "or give what it is made of as an input",
+            )
 
 
 def _refuse_reduced_optional_axes(scan: Scan) -> None:

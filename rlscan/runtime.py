@@ -37,8 +37,8 @@ CONTAINERS = (Tensor, np.ndarray)
 class Estimator:
     """A compiled spec. `rlscan.compile` makes it; calling it computes the spec's outputs.
 
-    Its own documentation, `help(estimator)`, has the recurrence and the arguments. It is immutable, may be called from
-    any number of threads, and can be copied and pickled (the receiver compiles the spec's text again).
+    Its own documentation, `help(estimator)`, has the recurrence and the arguments. A call changes nothing of it:
+    it may be called from any number of threads, and can be copied and pickled (the receiver compiles the spec's text again).
     """
 
     def __init__(
@@ -177,6 +177,8 @@ class Estimator:
             elif x is not None and not (is_number(x) and face.takes_number(slot)):
                 number = ", a NumPy array or a number" if face.takes_number(slot) else " or a NumPy array"
                 raise TypeError(f"{face.name}: `{slot.name}` must be a torch tensor{number}, got {type(x).__name__}")
+            elif x is not None:
+                face.check_float(slot, x)
         named += [(p.name, x) for p, x in zip(face.params, params, strict=True) if isinstance(x, CONTAINERS)]
         face.check_containers([(name, isinstance(x, Tensor)) for name, x in named])
         on_torch = isinstance(named[0][1], Tensor)

@@ -60,8 +60,14 @@ def find_spec(reference: str | os.PathLike[str]) -> tuple[str, str]:
 
     FileNotFoundError where there is neither; SpecError where the file is not text.
     """
-    path = Path(reference)
     shown = os.fspath(reference)
+    if "\n" in shown:
+        raise FileNotFoundError(
+            "this is the text of a spec, not a path to one: write it to a file, and give that file's path"
+        )
+    if not shown:
+        raise FileNotFoundError("no spec at '': the path is empty")
+    path = Path(reference)
     if path.is_file():
         return _read_spec(path, shown), shown
     known = {name: f"specs/{name}.yaml" for name in builtins()}

@@ -540,7 +540,10 @@ def test_products_that_overflow_where_the_carry_does_not(layout: str, backend: s
     rewards = [0.0] * T
     rewards[5] = 1.0
     shape = (1, T) if layout == "bt" else (T, 1)
-    given |= {"rewards": torch.tensor(rewards, device=device).reshape(shape), "last_value": torch.zeros(1, device=device)}
+    given |= {
+        "rewards": torch.tensor(rewards, device=device).reshape(shape),
+        "last_value": torch.zeros(1, device=device),
+    }
     given["values"] = torch.zeros(shape, device=device)
     run = estimator("vtrace", layout, backend)
     wanted = torch.tensor([math.exp(3 * max(5 - t, 0)) if t <= 5 else 0.0 for t in range(T)])

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import pydoc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rlscan
 from rlscan import buffers, host
 from rlscan.parse import parse
 from rlscan.runtime import Estimator
@@ -1060,3 +1062,48 @@ def test_a_launch_is_on_the_tensors_device() -> None:  # public report 23
         assert torch.cuda.current_device() == 0
     assert current == [1]
     assert out.advantages.device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda x: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), TypeError, "a nested one"),
+        (lambda x: x.to_sparse(), TypeError, "a sparse_coo one"),
+        (lambda x: x.to_sparse_csr(), TypeError, "a sparse_csr one"),
+    ],
+    ids=["nested", "coo", "csr"],
+)
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_tensor_that_is_not_dense_is_refused_by_name(change: Any, error: type[Exception], words: str) -> None:
+    run = rlscan.compile("discounted_returns")
+    flags = torch.zeros(2, 3, dtype=torch.bool)
+    with pytest.raises(error, match=f"`rewards` must be a dense tensor, got {words}"):
+        run(rewards=change(torch.ones(2, 3)), terminated=flags, last_value=0.0)
+
+
+def test_slips_that_are_easy_to_make_have_a_message() -> None:
+    run = rlscan.compile("discounted_returns")
+    with pytest.raises(ValueError, match="`last_value` is an integer beyond every float"):
+        run(rewards=torch.ones(2, 3), terminated=torch.zeros(2, 3, dtype=torch.bool), last_value=10**400)
+    with pytest.raises(ValueError, match="has the schedules tile, columns, chunks, got 'rows'"):
+        run.source("rows")
+    with pytest.raises(TypeError, match="outputs is a list of names"):
+        rlscan.compile("gae", outputs="returns")
+    with pytest.raises(FileNotFoundError, match="the text of a spec"):
+        rlscan.compile("rlscan: 1\nname: x\n")
+    with pytest.raises(FileNotFoundError, match="the path is empty"):
+        rlscan.compile("")
+
+
+def test_a_short_spec_is_checked_in_short_time(tmp_path: Path) -> None:
+    """The parts of an update that are free of the carry are symbols in its proof, however large they are written out."""
+    inputs = "".join(f"  z{i}: f[B, T]\n" for i in range(12))
+    total = "+".join(f"z{i}[t]" for i in range(12))
+    path = tmp_path / "power.yaml"
+    path.write_text(
+        f"rlscan: 1\nname: power\ninputs:\n{inputs}scan:\n  direction: backward\n  carry: s\n"
+        f"  update: ({total})**8*s + z0[t]\n  start: 0\noutputs:\n  y: s[t]\n"
+    )
+    began = time.perf_counter()
+    assert rlscan.check(path).ok
+    assert time.perf_counter() - began < 20
