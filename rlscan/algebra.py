@@ -27,7 +27,7 @@ class Undefined(ArithmeticError):
 
 def equal(left: Expr, right: Expr, nonnegative: frozenset[str] = frozenset()) -> bool:
     """Whether left = right for all real values of their Vars, those in `nonnegative` being ≥ 0. False: not proved."""
-    left, right = (_plain(_spread(_reflexive(side)), nonnegative) for side in (left, right))
+    left, right = (_plain(_spread(_nested(side)), nonnegative) for side in (left, right))
     conditions = list(dict.fromkeys(node for side in (left, right) for node in _conditions(side)))
     if not conditions:
         return _same(left, right, nonnegative)
@@ -122,14 +122,15 @@ def resolve(expr: Expr) -> Expr:
     return expr
 
 
-def _reflexive(expr: Expr) -> Expr:
-    """x == x is true of real numbers; what else a condition says stands alone then."""
-    expr = rebuild(expr, _reflexive)
-    if isinstance(expr, Call) and expr.fn == "eq" and expr.args[0] == expr.args[1]:
-        return Const(True, "flag")
-    if isinstance(expr, Call) and expr.fn == "and":
-        rest = [arg for arg in expr.args if arg != Const(True, "flag")]
-        return rest[0] if len(rest) == 1 else expr
+def _nested(expr: Expr) -> Expr:
+    """A select on x or y as a select on x, and inside it one on y."""
+    expr = rebuild(expr, _nested)
+    if isinstance(expr, Call) and expr.fn == "where":
+        condition, held, other = expr.args
+        if isinstance(condition, Call) and condition.fn == "or":
+            for atom in reversed(condition.args):
+                other = Call("where", (atom, held, other), expr.kind)
+            return other
     return expr
 
 

@@ -54,17 +54,18 @@ def started(carry: str) -> Var:
 
 
 def _select_mul(a: Expr, x: Expr, tame: bool = False) -> Expr:
-    """a·x, where a zero drops x, finite or not.
+    """a·x, where a zero drops x, finite or not."""
+    return where(_vanishes(a, x, tame), ZERO, mul(a, x))
+
+
+def _vanishes(a: Expr, x: Expr, tame: bool) -> Expr:
+    """Whether a·x is nothing.
 
     A product of many coefficients may overflow where the carry, multiplied step by step, would not. Unless they are tame,
-    |a| ≤ 1 each, a zero of x is a zero of a·x too.
+    |a| ≤ 1 each, a zero of x makes a·x nothing too.
     """
-    return where(eq(a, ZERO), ZERO, mul(a, x) if tame else where(_is_nothing(a, x), ZERO, mul(a, x)))
-
-
-def _is_nothing(a: Expr, x: Expr) -> Expr:
-    """Whether a·x is 0 for a zero of x, even where a overflowed; a NaN of a stays one."""
-    return Call("and", (eq(x, ZERO), eq(a, a)), "flag")
+    zero = eq(a, ZERO)
+    return zero if tame else Call("or", (zero, eq(x, ZERO)), "flag")
 
 
 def close(pattern: Pattern, size: int) -> Pattern:
@@ -98,8 +99,7 @@ def affine(carries: tuple[str, ...], pattern: Pattern, tame: bool = False) -> Op
         a1, b1, a2, b2 = first("a"), first("b"), second("a"), second("b")
 
         def meets(a: Expr, x: Expr, b: Expr) -> Expr:
-            through = add(mul(a, x), b)
-            return where(eq(a, ZERO), b, through if tame else where(_is_nothing(a, x), b, through))
+            return where(_vanishes(a, x, tame), b, add(mul(a, x), b))
 
         return Operator(
             "affine",

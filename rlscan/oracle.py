@@ -2,7 +2,7 @@
 
     x[t+n]   the value at that step; outside the window, the edge of x, or the start of a carry
     s[t]     from c, the carry of the neighbouring step, dropped where `reset` holds and passed on where `keep` holds:
-             affine          s = b where a = 0, or where c = 0 and a = ±∞, else a·c + b
+             affine          s = b where a = 0 or c = 0, else a·c + b
              clipped_affine  s = clip(that, lo, hi)
              max_plus        s = max(b, a + c)        min_plus   s = min(b, a + c)
              update, custom  s = the update, or `apply`, as written
@@ -273,7 +273,7 @@ class _Values:
             return np.where(reset | (a == -np.inf), b, np.maximum(b, a + c))
         if operator.name == "min_plus":
             return np.where(reset | (a == np.inf), b, np.minimum(b, a + c))
-        s = np.where(reset | (a == 0) | ((c == 0) & np.isinf(a)), b, a * c + b)
+        s = np.where(reset | (a == 0) | (c == 0), b, a * c + b)
         return _clip(s, of["lo"], of["hi"]) if operator.name == "clipped_affine" else s
 
     # -- values -----------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def remember(
     if launched is None:
         return
     if len(launched) == 2:
-        launched = _Several(launched[0], len(inputs), len(face.every_output)), 1, launched[1]
+        launched = _Several(launched[0]), 1, launched[1]
     compiled, programs, values = launched
     given = [x for x in inputs if x is not None]
     if any(type(x) is not Tensor for x in given) or any(type(p) is not float for p in params):
@@ -98,19 +98,13 @@ def remember(
 class _Several:
     """Kernels launched one after the other on the same arguments, in the place of one compiled kernel."""
 
-    kernels: tuple[tuple[Any, tuple[int, int], bool], ...]
-    inputs: int
-    outputs: int
+    kernels: tuple[tuple[Any, tuple[int, int]], ...]
     function: None = None
     packed_metadata: None = None
 
     def run(self, _x: int, _y: int, _z: int, stream: int, *rest: Any) -> None:
-        arguments = rest[5:]
-        outputs_end = self.inputs + self.outputs
-        without = (*arguments[: self.inputs], *[None] * self.outputs, *arguments[outputs_end:])
-        for compiled, (x, y), writes in self.kernels:
-            given = arguments if writes else without
-            compiled.run(x, y, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *given)
+        for compiled, (x, y) in self.kernels:
+            compiled.run(x, y, 1, stream, compiled.function, compiled.packed_metadata, *rest[2:])
 
 
 def _form(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:

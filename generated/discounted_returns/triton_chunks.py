@@ -82,7 +82,6 @@ def composed(
     lane += tl.program_id(0).to(INDEX) * LANES
     live = lane < B
     env = lane
-    last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # discounted_returns.yaml:10
     a_run = tl.full(NARROW, 1, ACC)
     b_run = tl.full(NARROW, 0, ACC)
     t_ahead = (T - 1 - place).to(INDEX)
@@ -371,13 +370,11 @@ def arguments(time_major, rewards, terminated, truncated, final_values, last_val
 def launch(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, rewards, terminated, truncated, final_values, last_value, returns, gamma)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:5] + (None,) * 1 + packed[6:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

@@ -79,10 +79,6 @@ def composed(
     live = lane < B * F
     f_lane = lane % F
     env = lane // F
-    if initial_sum_ptr is None:
-        initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
-    else:
-        initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     a_run = tl.full(NARROW, 1, ACC)
     b_run = tl.full(NARROW, 0, ACC)
     t_ahead = place.to(INDEX)
@@ -354,13 +350,11 @@ def arguments(time_major, x, done, start, initial_sum, sums):
 def launch(time_major, x, done, start, initial_sum, sums):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, x, done, start, initial_sum, sums)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:4] + (None,) * 1 + packed[5:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

@@ -211,7 +211,6 @@ def arriving(
     lane = tl.program_id(0).to(INDEX) + tl.zeros([1, 1], INDEX)
     live = lane >= 0
     env = lane
-    last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # gae.yaml:11
     adv_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     tl.store(adv_arriving_ptr + lane * CHUNKS, adv_in)
     for first in range(0, CHUNKS, MOST):
@@ -435,13 +434,11 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
 def launch(time_major, rewards, values, terminated, truncated, final_values, last_value, advantages, returns, gamma, lam):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, rewards, values, terminated, truncated, final_values, last_value, advantages, returns, gamma, lam)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:6] + (None,) * 2 + packed[8:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

@@ -112,7 +112,7 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 q = q_values_taken  # retrace.yaml:27
                 a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
                 b = rewards + gamma * next_value - q  # retrace.yaml:37
-                d = (b if a == number(0) else (b if d_in == number(0) and a == a else a * d_in + b))
+                d = (b if a == number(0) or d_in == number(0) else a * d_in + b)
                 if targets_array is not None:
                     targets = q + d  # retrace.yaml:41
                     targets_array[t, left + i] = targets  # retrace.yaml:41

@@ -81,7 +81,7 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         q = q_values_taken  # retrace.yaml:27
         a = np.where(terminated | truncated, number(0), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
-        d = np.where(a == number(0), b, np.where((d_in == number(0)) & (a == a), b, a * d_in + b))
+        d = np.where((a == number(0)) | (d_in == number(0)), b, a * d_in + b)
         if targets_array is not None:
             targets = q + d  # retrace.yaml:41
             targets_array[t] = targets  # retrace.yaml:41

@@ -34,8 +34,8 @@ FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
 def combine(a_first, b_first, a_second, b_second):
     """The step `second` after the step `first`."""
     return (
-        tl.where(a_second == 0, 0, tl.where((a_first == 0) & (a_second == a_second), 0, a_second * a_first)),
-        tl.where(a_second == 0, b_second, tl.where((b_first == 0) & (a_second == a_second), b_second, a_second * b_first + b_second)),
+        tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
+        tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
     )
 
 
@@ -162,8 +162,6 @@ def composed(
     if final_values_ptr is not None:
         final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
     actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
-    if advantages_ptr is not None:
-        behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -180,8 +178,6 @@ def composed(
         else:
             final_values = final_values_ahead.to(ACC)
         actions = actions_ahead  # retrace.yaml:9
-        if advantages_ptr is not None:
-            behavior_probs = behavior_probs_ahead.to(ACC)  # retrace.yaml:8
         if MANY:
             # The next block's reads are under way while this one is computed.
             t_ahead = t - BLOCK
@@ -195,8 +191,6 @@ def composed(
             if final_values_ptr is not None:
                 final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
             actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
-            if advantages_ptr is not None:
-                behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
         if gamma_ptr is None:
             gamma = tl.full(UNIT, gamma_value, ACC)  # retrace.yaml:18
         else:
@@ -311,11 +305,6 @@ def arriving(
     lane = tl.program_id(0).to(INDEX) + tl.zeros([1, 1], INDEX)
     live = lane >= 0
     env = lane
-    sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
-    for a_at in range(A):
-        last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
-        sum_a = sum_a + last_target_probs * last_q_values
     d_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     tl.store(d_arriving_ptr + lane * CHUNKS, d_in)
     for first in range(0, CHUNKS, MOST):
@@ -324,7 +313,7 @@ def arriving(
         a = tl.load(a_composed_ptr + lane * CHUNKS + chunk, mask=chunk < CHUNKS, other=1)
         b = tl.load(b_composed_ptr + lane * CHUNKS + chunk, mask=chunk < CHUNKS, other=0)
         a, b = tl.associative_scan((a, b), 1, combine)
-        d = tl.where(a == 0, b, tl.where((d_in == 0) & (a == a), b, a * d_in + b))
+        d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         tl.store(d_arriving_ptr + lane * CHUNKS + chunk + 1, d, mask=chunk + 1 < CHUNKS)
         d_in = tl.sum(tl.where(slot == MOST - 1, d, 0), 1, keep_dims=True)
 
@@ -503,7 +492,7 @@ def kernel(
             )
         else:
             a, b = tl.associative_scan((a, b), AXIS, combine)
-        d = tl.where(a == 0, b, tl.where((d_in == 0) & (a == a), b, a * d_in + b))
+        d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
             tl.store(targets_ptr + env * targets_b + t * targets_t, targets, mask=here)  # retrace.yaml:41
@@ -516,7 +505,7 @@ def kernel(
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
             q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6
             q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = tl.where(a_before == 0, b_before, tl.where((d_in == 0) & (a_before == a_before), b_before, a_before * d_in + b_before))
+            d_next = tl.where((a_before == 0) | (d_in == 0), b_before, a_before * d_in + b_before)
             targets_next = tl.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
@@ -623,13 +612,11 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
 def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:10] + (None,) * 2 + packed[12:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

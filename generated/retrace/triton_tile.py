@@ -34,8 +34,8 @@ FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
 def combine(a_first, b_first, a_second, b_second):
     """The step `second` after the step `first`."""
     return (
-        tl.where(a_second == 0, 0, tl.where((a_first == 0) & (a_second == a_second), 0, a_second * a_first)),
-        tl.where(a_second == 0, b_second, tl.where((b_first == 0) & (a_second == a_second), b_second, a_second * b_first + b_second)),
+        tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
+        tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
     )
 
 
@@ -227,7 +227,7 @@ def kernel(
             )
         else:
             a, b = tl.associative_scan((a, b), AXIS, combine)
-        d = tl.where(a == 0, b, tl.where((d_in == 0) & (a == a), b, a * d_in + b))
+        d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
             tl.store(targets_ptr + env * targets_b + t * targets_t, targets, mask=here)  # retrace.yaml:41
@@ -240,7 +240,7 @@ def kernel(
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
             q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6
             q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = tl.where(a_before == 0, b_before, tl.where((d_in == 0) & (a_before == a_before), b_before, a_before * d_in + b_before))
+            d_next = tl.where((a_before == 0) | (d_in == 0), b_before, a_before * d_in + b_before)
             targets_next = tl.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42

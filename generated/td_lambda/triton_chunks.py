@@ -411,13 +411,11 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
 def launch(time_major, rewards, values, terminated, truncated, final_values, last_value, returns, gamma, lam):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, rewards, values, terminated, truncated, final_values, last_value, returns, gamma, lam)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:6] + (None,) * 1 + packed[7:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

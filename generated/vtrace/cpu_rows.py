@@ -81,7 +81,7 @@ def kernel(number, lo, hi, T, target_log_probs_array, behavior_log_probs_array, 
             delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
             a = (number(0) if terminated or truncated else gamma * c)  # vtrace.yaml:35
             b = delta  # vtrace.yaml:36
-            dv = (b if a == number(0) else (b if dv_in == number(0) and a == a else a * dv_in + b))
+            dv = (b if a == number(0) or dv_in == number(0) else a * dv_in + b)
             if vs_array is not None:
                 vs = values + dv  # vtrace.yaml:40
                 vs_array[env, t] = vs  # vtrace.yaml:40

@@ -67,7 +67,7 @@ def kernel(number, T, target_log_probs_array, behavior_log_probs_array, rewards_
         delta = rho * (rewards + gamma * next_value - values)  # vtrace.yaml:31
         a = np.where(terminated | truncated, number(0), gamma * c)  # vtrace.yaml:35
         b = delta  # vtrace.yaml:36
-        dv = np.where(a == number(0), b, np.where((dv_in == number(0)) & (a == a), b, a * dv_in + b))
+        dv = np.where((a == number(0)) | (dv_in == number(0)), b, a * dv_in + b)
         if vs_array is not None:
             vs = values + dv  # vtrace.yaml:40
             vs_array[t] = vs  # vtrace.yaml:40

@@ -33,8 +33,8 @@ FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
 def combine(a_first, b_first, a_second, b_second):
     """The step `second` after the step `first`."""
     return (
-        tl.where(a_second == 0, 0, tl.where((a_first == 0) & (a_second == a_second), 0, a_second * a_first)),
-        tl.where(a_second == 0, b_second, tl.where((b_first == 0) & (a_second == a_second), b_second, a_second * b_first + b_second)),
+        tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
+        tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
     )
 
 
@@ -152,8 +152,6 @@ def composed(
         final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
     values_next_ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
     values_ahead = tl.load(values_ptr + env * values_b + t_ahead * values_t, mask=here_ahead, other=0)
-    if pg_advantages_ptr is not None:
-        values_next__ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -171,8 +169,6 @@ def composed(
             final_values = final_values_ahead.to(ACC)
         values_next = values_next_ahead.to(ACC)  # vtrace.yaml:9
         values = values_ahead.to(ACC)  # vtrace.yaml:9
-        if pg_advantages_ptr is not None:
-            values_next_ = values_next__ahead.to(ACC)  # vtrace.yaml:9
         if MANY:
             # The next block's reads are under way while this one is computed.
             t_ahead = t - BLOCK
@@ -187,8 +183,6 @@ def composed(
                 final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
             values_next_ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
             values_ahead = tl.load(values_ptr + env * values_b + t_ahead * values_t, mask=here_ahead, other=0)
-            if pg_advantages_ptr is not None:
-                values_next__ahead = tl.load(values_ptr + env * values_b + (t_ahead + 1) * values_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
         if gamma_ptr is None:
             gamma = tl.full(UNIT, gamma_value, ACC)  # vtrace.yaml:16
         else:
@@ -295,7 +289,6 @@ def arriving(
     lane = tl.program_id(0).to(INDEX) + tl.zeros([1, 1], INDEX)
     live = lane >= 0
     env = lane
-    last_value = tl.load(last_value_ptr + env * last_value_b, mask=live, other=0).to(ACC)  # vtrace.yaml:13
     dv_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     tl.store(dv_arriving_ptr + lane * CHUNKS, dv_in)
     for first in range(0, CHUNKS, MOST):
@@ -304,7 +297,7 @@ def arriving(
         a = tl.load(a_composed_ptr + lane * CHUNKS + chunk, mask=chunk < CHUNKS, other=1)
         b = tl.load(b_composed_ptr + lane * CHUNKS + chunk, mask=chunk < CHUNKS, other=0)
         a, b = tl.associative_scan((a, b), 1, combine)
-        dv = tl.where(a == 0, b, tl.where((dv_in == 0) & (a == a), b, a * dv_in + b))
+        dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         tl.store(dv_arriving_ptr + lane * CHUNKS + chunk + 1, dv, mask=chunk + 1 < CHUNKS)
         dv_in = tl.sum(tl.where(slot == MOST - 1, dv, 0), 1, keep_dims=True)
 
@@ -474,7 +467,7 @@ def kernel(
             )
         else:
             a, b = tl.associative_scan((a, b), AXIS, combine)
-        dv = tl.where(a == 0, b, tl.where((dv_in == 0) & (a == a), b, a * dv_in + b))
+        dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
             tl.store(vs_ptr + env * vs_b + t * vs_t, vs, mask=here)  # vtrace.yaml:40
@@ -483,7 +476,7 @@ def kernel(
                 pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
             else:
                 pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
-            dv_next = tl.where(a_before == 0, b_before, tl.where((dv_in == 0) & (a_before == a_before), b_before, a_before * dv_in + b_before))
+            dv_next = tl.where((a_before == 0) | (dv_in == 0), b_before, a_before * dv_in + b_before)
             vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41
@@ -587,13 +580,11 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
 def launch(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
     """Run the kernels: inputs (None where an optional one is absent), outputs (None where not wanted), params.
 
-    Returns what launches them again: each compiled kernel with its grid and whether it takes the outputs; and the arguments.
+    Returns the compiled kernels, each with its grid, and their arguments, with which they can be launched again.
     """
     groups, chunks, total, packed, warps = arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar)
-    # What only the outputs need is neither read nor computed where there are none.
-    without = packed[:8] + (None,) * 2 + packed[10:]
     options = {"enable_fp_fusion": True}
-    first = composed[groups, chunks](*without, num_warps=warps, **options)
-    second = arriving[(total,)](*without, num_warps=4, **options)
+    first = composed[groups, chunks](*packed, num_warps=warps, **options)
+    second = arriving[(total,)](*packed, num_warps=4, **options)
     third = kernel[groups, chunks](*packed, num_warps=warps, **options)
-    return ((first, (groups, chunks), False), (second, (total, 1), False), (third, (groups, chunks), True)), packed
+    return ((first, (groups, chunks)), (second, (total, 1)), (third, (groups, chunks))), packed

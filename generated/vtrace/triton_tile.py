@@ -33,8 +33,8 @@ FAST = 0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 1
 def combine(a_first, b_first, a_second, b_second):
     """The step `second` after the step `first`."""
     return (
-        tl.where(a_second == 0, 0, tl.where((a_first == 0) & (a_second == a_second), 0, a_second * a_first)),
-        tl.where(a_second == 0, b_second, tl.where((b_first == 0) & (a_second == a_second), b_second, a_second * b_first + b_second)),
+        tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
+        tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
     )
 
 
@@ -217,7 +217,7 @@ def kernel(
             )
         else:
             a, b = tl.associative_scan((a, b), AXIS, combine)
-        dv = tl.where(a == 0, b, tl.where((dv_in == 0) & (a == a), b, a * dv_in + b))
+        dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
             tl.store(vs_ptr + env * vs_b + t * vs_t, vs, mask=here)  # vtrace.yaml:40
@@ -226,7 +226,7 @@ def kernel(
                 pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
             else:
                 pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
-            dv_next = tl.where(a_before == 0, b_before, tl.where((dv_in == 0) & (a_before == a_before), b_before, a_before * dv_in + b_before))
+            dv_next = tl.where((a_before == 0) | (dv_in == 0), b_before, a_before * dv_in + b_before)
             vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41

@@ -9,11 +9,13 @@ No program waits for another, every composition has its place in one fixed order
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlscan.backends import triton
 from rlscan.backends.triton import TritonWriter, operands
-from rlscan.program import StageProgram
+from rlscan.needs import reads, uses
+from rlscan.program import Guarded, StageProgram, Store
 from rlscan.schedule import Schedule
 
 
@@ -42,8 +44,19 @@ def view(schedule: Schedule) -> dict[str, Any]:
     end, bound = "< end", "end = tl.minimum((chunk + 1) * CHUNK, T)"
     if sweep["backward"]:
         end, bound = ">= least", "least = tl.maximum(T - (chunk + 1) * CHUNK, 0)"
+    composing, arriving = _parts(writer, program)
     return {
         **made,
+        "composing": (
+            {
+                **made,
+                **composing,
+                "backward": sweep["backward"],
+                "inside": f"t_ahead {end}",
+                "stage": {**chunked, **composing},
+            },
+        ),
+        "entry_of_arriving": arriving,
         "arguments": (*made["arguments"][:head], *sums, *carried, *made["arguments"][head:]),
         "launch_arguments": (*made["launch_arguments"][:head], *workspaces, *made["launch_arguments"][head:]),
         "workspaces": workspaces,
@@ -52,13 +65,37 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "place": "place",
         # Features are what is contiguous in memory, in either layout.
         "across": "time_major or total > B" if schedule.lane_axes else "time_major",
-        "blocks": "tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)",
+        "blocks": _BLOCKS,
         "starting": _starting(writer, program, carried),
         "arriving": _arriving(writer, program, stage["combine"], sums, carried),
-        "count_inputs": str(inputs),
-        "count_outputs": str(outputs),
-        "count_both": str(inputs + outputs),
     }
+
+
+_BLOCKS = "tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)"
+
+
+def _parts(writer: TritonWriter, stage: StageProgram) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What composing a chunk takes of the program, whichever outputs are asked for; and what the start takes."""
+    names = set().union(*(reads(assign.value) for assign in stage.step))
+    before = _needed(stage.before, names)
+    composing = {
+        "before": writer.body(before),
+        "entry": writer.body(_needed(writer.program.entry, names)),
+        **dict(zip(("reads", "arrivals"), writer.early(before), strict=True)),
+    }
+    starting = set().union(*(reads(start) for start in stage.starts))
+    return composing, writer.body(_needed(writer.program.entry, starting))
+
+
+def _needed(block: Sequence[Guarded], names: set[str]) -> list[Guarded]:
+    """The statements that make these names, in order and without a test; `names` grows by what they read."""
+    kept = []
+    for guarded in reversed(block):
+        statement = guarded.statement
+        if not isinstance(statement, Store) and statement.target in names:
+            names |= uses(statement)
+            kept.append(Guarded(statement, None))
+    return kept[::-1]
 
 
 def _sums(stage: StageProgram) -> list[str]:

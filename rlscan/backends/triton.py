@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from rlscan.backends.base import Writer, functions
 from rlscan.backends.printer import _BITAND, _BITOR, _UNARY, Lines, Printer
 from rlscan.ir import Const, Expr, Operator, Var
-from rlscan.program import Keep, Load, Loop, Neighbour, StageProgram, Statement, Store, SweepProgram
+from rlscan.program import Guarded, Keep, Load, Loop, Neighbour, StageProgram, Statement, Store, SweepProgram
 from rlscan.schedule import Schedule, local_name
 
 _COLUMNS = (
@@ -168,10 +169,10 @@ class TritonWriter(Writer):
         lanes = {f"{axis.lower()}_lane" for axis in self.schedule.lane_axes}
         return load.timed and not load.param and all(isinstance(e, Var) and e.name in lanes for _, e in load.index)
 
-    def early(self, sweep: SweepProgram) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def early(self, statements: Sequence[Guarded]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The reads that are issued a block ahead, and their arrival in the block that they are for."""
         reads, arrivals = Lines(), Lines()
-        for guarded in sweep.guarded:
+        for guarded in statements:
             load = guarded.statement
             if not isinstance(load, Load) or not self.is_early(load):
                 continue
@@ -322,7 +323,7 @@ def _kept(writer: TritonWriter, name: str, outputs: tuple[str, ...] | None) -> d
 def _sweep(
     writer: TritonWriter, sweep: SweepProgram, combines: dict[Operator, dict[str, Any]], place: int
 ) -> dict[str, Any]:
-    reads, arrivals = writer.early(sweep)
+    reads, arrivals = writer.early(sweep.guarded)
     return {
         "backward": sweep.toward > 0,
         "inside": "t_ahead >= 0" if sweep.toward > 0 else "t_ahead < T",
