@@ -53,10 +53,10 @@ LAYERS = (
     ("rlscan.program",),
     # laws
     ("rlscan.laws",),
-    ("rlscan.isolation", "rlscan.algebra", "rlscan.ranges", "rlscan.beyond"),
+    ("rlscan.isolation", "rlscan.algebra", "rlscan.beyond"),
     # meaning
     ("rlscan.lift", "rlscan.oracle", "rlscan.parse", "rlscan.draw"),
-    ("rlscan.affine", "rlscan.scope", "rlscan.declarations"),
+    ("rlscan.affine", "rlscan.scope", "rlscan.declarations", "rlscan.ranges"),
     ("rlscan.expressions", "rlscan.words"),
     ("rlscan.nodes", "rlscan.operators"),
     ("rlscan.ir",),
