@@ -133,10 +133,15 @@ def _held(case: Mapping[Expr, bool]) -> str:
 
 
 def _isolated_at(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, boundary: int, reset: Expr) -> None:
+    def beyond(ref: Ref) -> bool:
+        far = ref.offset > boundary if boundary >= 0 else ref.offset <= boundary
+        return far and ref.name not in scan.crosses
+
+    known: dict[tuple[tuple[Expr, bool], ...], Expr] = {}
     for case, flags in _cases(reset, stage):
-        for ref in _refs(_resolve(expr, case)):
-            beyond = ref.offset > boundary if boundary >= 0 else ref.offset <= boundary
-            if not beyond or ref in flags or ref.name in scan.crosses:
+        resolved = _resolve(expr, case)
+        for ref in _refs(resolved):
+            if not beyond(ref) or ref in flags:
                 continue
             read = f"{ref.name}[t{ref.offset:+d}]"
             raise SpecError(
@@ -145,6 +150,17 @@ def _isolated_at(scan: Scan, stage: Stage, words: str, expr: Expr, span: Span, b
                 ref.span or span,
                 f"guard it: where({_guard(flags)}, …, {read}), with what it means at the end in place of …;\n"
                 f"or say `crosses: [{ref.name}]` if it is meant to cross",
+            )
+        # A part of the reset that lies beyond the end itself may make an end, but nothing else may hang on it.
+        near = tuple((flag, value) for flag, value in case.items() if not any(map(beyond, _refs(flag))))
+        if known.setdefault(near, resolved) != resolved:
+            read = next(f"{r.name}[t{r.offset:+d}]" for flag in flags for r in _refs(flag) if beyond(r))
+            raise SpecError(
+                "RLS404",
+                f"{words} hangs on `{read}` across an episode's end (where {_held(case)})",
+                span,
+                "where the reset holds, it must be the same whatever lies on the other side:\n"
+                f"give the end a value that does not depend on `{read}`",
             )
 
 
