@@ -155,7 +155,7 @@ def test_show_on_a_terminal_loses_no_character(elsewhere: Path) -> None:
     ("arguments", "message"),
     [
         (["--backend", "cuda"], "backend must be one of triton, cpu, numpy, got 'cuda'"),
-        (["--schedule", "rows"], "the triton backend has the schedules tile, columns, got 'rows'"),
+        (["--schedule", "rows"], "the triton backend has the schedules tile, columns, chunks, got 'rows'"),
     ],
 )
 def test_show_says_what_there_is(arguments: list[str], message: str) -> None:
