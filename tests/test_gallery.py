@@ -115,6 +115,10 @@ def test_an_unknown_name_has_a_near_one() -> None:
         rlscan.compile("watkin_q_lambda")
 
 
+#: M − G², where both are hundreds and the difference is one
+DIFFERENCES = {"return_moments": {"variance": "second_moment"}}
+
+
 # -- against the loop and the oracle -----------------------------------------------------------------------------------
 
 
@@ -154,7 +158,7 @@ def test_compiled_agrees_with_the_loop_and_the_oracle(name: str, layout: str, ba
                 x = sample(name, B, T, seed=T, optional=optional, done=done)
                 given = in_layout(spec, x, layout)
                 got = estimator(name, layout, backend)(**as_tensors(given, device), **params)
-                assert_close(spec, given, params, layout, got)
+                assert_close(spec, given, params, layout, got, DIFFERENCES.get(name))
                 if T < 1000:
                     for key, value in loop(name, x, params).items():
                         made = getattr(got, key).cpu().numpy()

@@ -104,7 +104,9 @@ class CpuWriter(Writer):
         if load.edge is not None:
             text = f"{text} if {inside} else {self.printer.argument(load.edge)}"
         elif load.timed and load.offset:
-            text = f"{text} if {inside} else {'False' if load.kind == 'flag' else '0' if load.kind == 'int' else 'number(0)'}"
+            # Any value will do outside the window: an outer edge covers it. NumPy's own truth value, for `~` to invert.
+            nothing = {"flag": self.printer.literal(False, True), "int": "0"}.get(load.kind, "number(0)")
+            text = f"{text} if {inside} else {nothing}"
         lines.add(f"{load.target} = {text}", self.note(load.line))
 
     def cast(self, load: Load, text: str) -> str:
