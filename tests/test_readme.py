@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from rlscan.parse import parse
@@ -64,3 +66,23 @@ def test_the_libraries_it_is_compared_with_are_those_of_the_extra() -> None:
     assert pins.pop("jax"), "what rlax runs on"
     by_hand = {"verl": "0.9.1", "trl": "0.11.4"}
     assert dict(re.findall(r"^\| ([a-z0-9-]+) ([0-9.]+) \|", TEXT, flags=re.MULTILINE)) == pins | by_hand
+
+
+def test_the_speed_table_is_what_was_measured() -> None:
+    measured = json.loads((ROOT / "benchmarks" / "results" / "estimators-h200.json").read_text(encoding="utf-8"))
+    found = {(e["estimator"], e["layout"], f"{e['B']} × {e['T']}"): e for e in measured["entries"]}
+    shown = TEXT.split("<!-- speed -->")[1].split("<!-- /speed -->")[0]
+    compared = 0
+    for part, layout in zip(shown.strip().split("\n\n"), ("bt", "tb"), strict=True):
+        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
+        for name, *cells in rows:
+            for shape, cell in zip(head[1:], cells, strict=True):
+                entry = found[name.strip("`"), layout, shape]
+                peer = entry["times"].get("rl-triton") if name != "`retrace`" else None
+                numbers = [entry["times"]["rlscan"]["device"], peer and peer["device"], entry["copy"]]
+                for text, number in zip(cell.split(" / "), numbers, strict=True):
+                    assert (text == "–") == (number is None)
+                    assert number is None or float(text) == pytest.approx(number["median"], rel=0.01, abs=0.06)
+                    compared += 1
+    assert compared == 2 * 7 * 6 * 3
+    assert f"commit {measured['commit']}" in TEXT
