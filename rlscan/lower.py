@@ -7,7 +7,6 @@ computed anew at that offset, and in each sweep over time that needs them: nothi
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -31,6 +30,7 @@ from rlscan.ir import (
     walk,
     where,
 )
+from rlscan.names import Names, suffix
 from rlscan.needs import guard, uses
 from rlscan.operators import incoming, started
 from rlscan.program import (
@@ -56,45 +56,6 @@ def lower(scan: Scan, reserved: Iterable[str]) -> Program:
     return _Lowering(scan, reserved).program()
 
 
-class _Names:
-    """Fresh locals. Sweeps may use one name each for its own; what lives through the whole kernel has its name alone."""
-
-    def __init__(self, reserved: Iterable[str]) -> None:
-        self.common = {*reserved, *keyword.kwlist, *keyword.softkwlist}
-        self.here: set[str] = set()
-        self.ever: set[str] = set()
-
-    def next_sweep(self) -> None:
-        self.here = set()
-
-    def fresh(self, base: str) -> str:
-        """A local of this sweep."""
-        name = _free(base, self.common | self.here)
-        self.here.add(name)
-        self.ever.add(name)
-        return name
-
-    def lasting(self, base: str) -> str:
-        """A local of the whole kernel."""
-        name = _free(base, self.common | self.ever)
-        self.common.add(name)
-        return name
-
-
-def _free(base: str, taken: set[str]) -> str:
-    while base in taken:
-        base += "_"
-    return base
-
-
-def suffix(offset: int) -> str:
-    """`_next` for +1, `_prev` for −1, with the number beyond."""
-    if offset == 0:
-        return ""
-    word = "_next" if offset > 0 else "_prev"
-    return word if abs(offset) == 1 else f"{word}{abs(offset)}"
-
-
 @dataclass(slots=True)
 class _Block:
     """Statements being collected: the base of a phase (axis None) or the body of a loop over an axis."""
@@ -117,7 +78,7 @@ class _Lowering:
         kernel_args += [f"{carry}_{tail}" for carry in carries for tail in ("kept_ptr", "arriving", "arriving_ptr")]
         elements = [element for stage in scan.stages for element in stage.operator.elements]
         kernel_args += [f"{x}_{tail}" for x in elements for tail in ("run", "last", "composed", "composed_ptr")]
-        self.names = _Names([*reserved, *kernel_args])
+        self.names = Names([*reserved, *kernel_args])
         self.stage_of = {carry.name: stage for stage in scan.stages for carry in stage.carries}
         self.entry = _Block(None, [])
         #: the statements being collected: a stage's `before`, or what comes `after` all stages

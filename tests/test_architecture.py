@@ -46,10 +46,10 @@ LAYERS = (
     ("rlscan.backends.chunks",),
     ("rlscan.backends.triton", "rlscan.backends.cpu"),
     ("rlscan.backends.base",),
-    ("rlscan.backends.printer",),
+    ("rlscan.backends.printer", "rlscan.backends.tiles"),
     ("rlscan.schedule",),
     ("rlscan.lower",),
-    ("rlscan.needs", "rlscan.sweeps"),
+    ("rlscan.names", "rlscan.needs", "rlscan.sweeps"),
     ("rlscan.program",),
     # laws
     ("rlscan.laws",),

@@ -14,7 +14,7 @@ import torch
 
 import rlscan
 from rlscan import oracle, store
-from rlscan.backends import triton
+from rlscan.backends import tiles
 from rlscan.emit import emit
 from rlscan.lift import lift
 from rlscan.parse import parse
@@ -47,7 +47,7 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         # Two chunks are scanned at once: a row has more.
         lines = (f"LANES, BLOCK, CHUNK, WARPS, MOST = {lanes}, {block}, {chunk}, 1, 2",)
         for wide in (False, True):
-            monkeypatch.setitem(triton.TILES, ("chunks", wide), lines)
+            monkeypatch.setitem(tiles.TILES, ("chunks", wide), lines)
         path = tmp_path / f"{name}_{lanes}_{block}_{chunk}.py"
         path.write_text(emit(plan(lift(spec_named(name)), "chunks"), "triton", store.templates()), encoding="utf-8")
         found = importlib.util.spec_from_file_location(path.stem, path)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rlscan.backends.base import Writer
 from rlscan.backends.printer import Lines, Printer
 from rlscan.ir import Const, Expr, Var
-from rlscan.lower import suffix
+from rlscan.names import suffix
 from rlscan.program import Keep, Load, Loop, Neighbour, StageProgram, Store, SweepProgram
 from rlscan.schedule import Schedule, local_name
 
