@@ -2,7 +2,7 @@
 
 A tile is (LANES environments, BLOCK steps, warps) of one program. The generated module's own arguments are taken, these three
 are put in their place, and the result is compared with that of the module's own choice, which is compared with the exact one.
-What is found is a table to choose from by hand: rlscan/backends/triton.py has the rules that a launch goes by.
+What is found is a table to choose from by hand: rlscan/backends/tiles.py has the rules that a launch goes by.
 """
 
 from __future__ import annotations
