@@ -29,7 +29,7 @@ CHOICE: dict[str, dict[str, str]] = {
 }
 
 #: A row is split where it is at least so long and there are at most so many: of a kernel along rows, and of one across
-#: them, as found on an H200 (benchmarks/results/chunks-h200.json).
+#: them, as found of GAE on an H200 (benchmarks/results/chunks-h200.json).
 SPLIT: dict[str, tuple[int, int]] = {"bt": (8192, 128), "tb": (2048, 1024)}
 
 #: Names that the templates use for themselves; a spec's name that meets one gets an underscore behind it.

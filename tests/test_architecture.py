@@ -75,7 +75,18 @@ LATE = {("rlscan", "rlscan.compiler"), ("rlscan.compiler", "rlscan.runtime")}
 #: A pass is a function of its arguments: it has no use for files, clocks, chance, the environment or a device.
 PASSES = [name for name in SOURCES if DEPTH.get(name, 0) > DEPTH["rlscan.store"]]
 PURE = {
-    *("__future__", "ast", "collections", "contextlib", "dataclasses", "difflib", "enum", "fractions", "functools"),
+    *(
+        "__future__",
+        "abc",
+        "ast",
+        "collections",
+        "contextlib",
+        "dataclasses",
+        "difflib",
+        "enum",
+        "fractions",
+        "functools",
+    ),
     *("hashlib", "itertools", "keyword", "math", "operator", "re", "typing"),
     *("jinja2", "numpy", "sympy", "yaml", "rlscan"),
 }

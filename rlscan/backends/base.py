@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from rlscan.backends.printer import Lines, Printer
@@ -26,7 +27,7 @@ def file_name(path: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in path.replace("\\", "/").rsplit("/", 1)[-1])
 
 
-class Writer:
+class Writer(ABC):
     """Turns the statements of one schedule into lines of a kernel's body."""
 
     printer: Printer
@@ -40,38 +41,38 @@ class Writer:
 
     # -- a backend's own --------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def given(self, name: str) -> str:
         """The test that an optional tensor was given, or an output asked for."""
-        raise NotImplementedError
 
-    def absent(self, name: str) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def absent(self, name: str) -> str: ...
 
+    @abstractmethod
     def constant(self, value: Const) -> str:
         """A default in place of an input that was not given."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, lines: Lines, load: Load) -> None:
         """The lines that read a tensor that is there."""
-        raise NotImplementedError
 
-    def param(self, lines: Lines, load: Load) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def param(self, lines: Lines, load: Load) -> None: ...
 
-    def loop_header(self, loop: Loop) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def loop_header(self, loop: Loop) -> str: ...
 
-    def accumulator(self, loop: Loop) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def accumulator(self, loop: Loop) -> str: ...
 
-    def neighbour(self, lines: Lines, statement: Neighbour) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def neighbour(self, lines: Lines, statement: Neighbour) -> None: ...
 
-    def keep(self, lines: Lines, keep: Keep) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def keep(self, lines: Lines, keep: Keep) -> None: ...
 
-    def store(self, lines: Lines, store: Store) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def store(self, lines: Lines, store: Store) -> None: ...
 
     # -- shared -----------------------------------------------------------------------------------------------------
 

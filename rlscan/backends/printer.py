@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ _INFIX: dict[str, tuple[str, int]] = {
 }
 
 
-class Printer:
+class Printer(ABC):
     """Prints lowered expressions. A backend gives its functions, literals and truth operators."""
 
     #: function of the IR → callable of the target
@@ -35,19 +36,19 @@ class Printer:
     def text(self, expr: Expr) -> str:
         return self.render(expr)[0]
 
+    @abstractmethod
     def literal(self, value: float | int | bool, alone: bool) -> str:
         """A literal; `alone` where no block stands beside it whose type it would take."""
-        raise NotImplementedError
 
     def inside(self, offset: int) -> str:
         return f"t + {offset} < T" if offset > 0 else f"t - {-offset} >= 0"
 
-    def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]:
-        raise NotImplementedError
+    @abstractmethod
+    def select(self, condition: Expr, x: Expr, y: Expr) -> tuple[str, int]: ...
 
+    @abstractmethod
     def number(self, expr: Expr) -> str:
         """An integer as a number of the accumulation type."""
-        raise NotImplementedError
 
     def function(self, fn: str, args: Sequence[Expr]) -> str:
         parts = [self.argument(arg) for arg in args]

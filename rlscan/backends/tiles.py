@@ -1,7 +1,7 @@
-"""tiles: the block that a Triton launch takes, as lines of the generated `arguments`, each as a measurement found it best.
+"""tiles: the block that a Triton launch takes, as lines of the generated `arguments`.
 
 The lines know `T`, `total` (environments × the lanes of each) and, for `chunks`, `across` (time lies across memory's rows).
-`rlscan bench --tune` measures them again on another GPU.
+`rlscan bench --tune` measures those of `tile` and `columns` on another GPU. `chunks` was measured with GAE and serves all.
 """
 
 from __future__ import annotations
