@@ -139,7 +139,6 @@ class _Lowering:
             carries=carries,
             incoming=arriving,
             elements=elements,
-            preceding=tuple(self.names.fresh(f"{name}_before") for name in elements),
             applied=tuple(incoming(name).name for name in names),
             anew=tuple((started(n).name, self.names.fresh(f"{n}_start")) for n in names if stage.operator.cut),
         )

@@ -116,8 +116,6 @@ class StageProgram:
     carries: tuple[str, ...]
     incoming: tuple[str, ...]
     elements: tuple[str, ...]
-    #: the elements of all steps before this one composed, in a block's scan
-    preceding: tuple[str, ...]
     #: apply's names of the incoming carries
     applied: tuple[str, ...]
     #: apply's names of the starts, and their locals, where a reset puts the start in the carry's place

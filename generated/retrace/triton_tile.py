@@ -40,14 +40,6 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
-def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
-    """The same for the steps up to here and for the steps before here."""
-    a, b = combine(a_first, b_first, a_second, b_second)
-    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
-    return a, b, a_before, b_before
-
-
-@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -57,6 +49,19 @@ def larger(x, y):
 def smaller(x, y):
     """The smaller; NaN where either is."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def nearest(x_first, past_first, met_first, x_second, past_second, met_second):
+    """Of two runs of slots, one after the other: the last x, the x before that one, and that there is one."""
+    return x_second, tl.where(met_second, past_second, x_first), met_first | True
+
+
+@triton.jit
+def earlier(x, arrived, slot, AXIS: tl.constexpr, SHAPE: tl.constexpr):
+    """x of the slot before; at the block's first slot, what arrived there. A thread's own slots cost it nothing."""
+    _, past, _ = tl.associative_scan((x, x, tl.full(SHAPE, False, tl.int1)), AXIS, nearest)
+    return tl.where(slot == 0, arrived, past)
 
 
 @triton.jit
@@ -219,14 +224,7 @@ def kernel(
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        if advantages_ptr is not None:
-            a_before = tl.full(SHAPE, 1, ACC)
-            b_before = tl.full(SHAPE, 0, ACC)
-            a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), AXIS, combine_both
-            )
-        else:
-            a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -240,7 +238,7 @@ def kernel(
             w = target_probs_taken / behavior_probs  # retrace.yaml:29
             q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6
             q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = tl.where((a_before == 0) | (d_in == 0), b_before, a_before * d_in + b_before)
+            d_next = earlier(d, d_in, slot, AXIS, SHAPE)
             targets_next = tl.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42

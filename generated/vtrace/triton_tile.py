@@ -39,14 +39,6 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
-def combine_both(a_first, b_first, a_before_first, b_before_first, a_second, b_second, a_before_second, b_before_second):
-    """The same for the steps up to here and for the steps before here."""
-    a, b = combine(a_first, b_first, a_second, b_second)
-    a_before, b_before = combine(a_first, b_first, a_before_second, b_before_second)
-    return a, b, a_before, b_before
-
-
-@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -56,6 +48,19 @@ def larger(x, y):
 def smaller(x, y):
     """The smaller; NaN where either is."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def nearest(x_first, past_first, met_first, x_second, past_second, met_second):
+    """Of two runs of slots, one after the other: the last x, the x before that one, and that there is one."""
+    return x_second, tl.where(met_second, past_second, x_first), met_first | True
+
+
+@triton.jit
+def earlier(x, arrived, slot, AXIS: tl.constexpr, SHAPE: tl.constexpr):
+    """x of the slot before; at the block's first slot, what arrived there. A thread's own slots cost it nothing."""
+    _, past, _ = tl.associative_scan((x, x, tl.full(SHAPE, False, tl.int1)), AXIS, nearest)
+    return tl.where(slot == 0, arrived, past)
 
 
 @triton.jit
@@ -209,14 +214,7 @@ def kernel(
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        if pg_advantages_ptr is not None:
-            a_before = tl.full(SHAPE, 1, ACC)
-            b_before = tl.full(SHAPE, 0, ACC)
-            a, b, a_before, b_before = tl.associative_scan(
-                (a, b, a_before, b_before), AXIS, combine_both
-            )
-        else:
-            a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine)
         dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
@@ -226,7 +224,7 @@ def kernel(
                 pg_rho_bar = tl.full(UNIT, pg_rho_bar_value, ACC)  # vtrace.yaml:20
             else:
                 pg_rho_bar = tl.load(pg_rho_bar_ptr + env * pg_rho_bar_b + t * pg_rho_bar_t, mask=here, other=0).to(ACC)
-            dv_next = tl.where((a_before == 0) | (dv_in == 0), b_before, a_before * dv_in + b_before)
+            dv_next = earlier(dv, dv_in, slot, AXIS, SHAPE)
             vs_next = tl.where(t + 1 < T, values_next_ + dv_next, last_value)  # vtrace.yaml:40
             next_vs = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, vs_next))  # vtrace.yaml:30
             pg_advantages = smaller(pg_rho_bar, w) * (rewards + gamma * next_vs - values)  # vtrace.yaml:41

@@ -198,16 +198,11 @@ class TritonWriter(Writer):
     def neighbour(self, lines: Lines, statement: Neighbour) -> None:
         stage = self.stage_of[statement.carry]
         position = stage.carries.index(statement.carry)
-        if statement.distance == 1:
-            # All steps before this one, applied to what came into the block: scanned beside the steps themselves.
-            apply = self.applied(stage, stage.operator.apply[position], stage.preceding)
-            lines.add(f"{statement.target} = {apply}")
-            return
-        held = [self.held(stage, position, step) for step in range(1, statement.distance + 1)]
-        # The first slots look back into the block before this one.
-        lines.add(f"{statement.target} = earlier({statement.carry}, {statement.distance}, AXIS, SHAPE, BLOCK)")
-        for slot, value in enumerate(reversed(held)):
-            lines.add(f"{statement.target} = tl.where(slot == {slot}, {value}, {statement.target})")
+        value = statement.carry
+        for distance in range(1, statement.distance + 1):
+            # The first slots look back into the block before this one.
+            value = f"earlier({value}, {self.held(stage, position, distance)}, slot, AXIS, SHAPE)"
+        lines.add(f"{statement.target} = {value}")
 
     def identity(self, value: Expr) -> str:
         """An element of the identity, beside a block whose type it takes."""
@@ -270,7 +265,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "entry": writer.body(program.entry),
         "kept": tuple(_kept(writer, kept.name, kept.outputs) for kept in program.kept),
         "sweeps": sweeps,
-        "uses_earlier": any(isinstance(statement, Neighbour) and statement.distance > 1 for statement in statements),
+        "uses_earlier": any(isinstance(statement, Neighbour) for statement in statements),
         "uses_order": bool(used & {"min", "max", "clip"}),
         "uses_tanh": "tanh" in used,
     }
@@ -295,17 +290,13 @@ def _sweep(
         "wanted": writer.wanted(sweep.outputs),
         "reads": reads,
         "arrivals": arrivals,
-        "stages": tuple(_stage(writer, sweep, stage, combines[_maps(stage.operator)]) for stage in sweep.stages),
+        "stages": tuple(_stage(writer, stage, combines[_maps(stage.operator)]) for stage in sweep.stages),
         "after": writer.body(sweep.after),
     }
 
 
-def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combine: dict[str, Any]) -> dict[str, Any]:
+def _stage(writer: TritonWriter, stage: StageProgram, combine: dict[str, Any]) -> dict[str, Any]:
     printer = writer.printer
-    near = [g for g in _near(sweep) if g.statement.carry in stage.carries]
-    wanted = () if any(g.outputs is None for g in near) else dict.fromkeys(n for g in near for n in g.outputs or ())
-    if near:
-        combine["exclusive"] = True
     return {
         "before": writer.body(stage.before),
         "step": writer.steps(stage),
@@ -314,14 +305,6 @@ def _stage(writer: TritonWriter, sweep: SweepProgram, stage: StageProgram, combi
         "combine": combine["name"],
         "scanned": ", ".join(stage.elements),
         "scanning": operands(stage.elements),
-        "exclusive": bool(near),
-        "exclusive_test": writer.wanted(tuple(wanted)),
-        "exclusive_scanned": ", ".join((*stage.elements, *stage.preceding)),
-        "exclusive_scanning": operands((*stage.elements, *stage.preceding)),
-        "identities": tuple(
-            {"name": name, "value": f"tl.full(SHAPE, {writer.identity(value)}, ACC)"}
-            for name, value in zip(stage.preceding, stage.operator.identity, strict=True)
-        ),
         # What the next block starts from: the carry at this one's last slots.
         "handover": tuple(
             f"{writer.held(stage, i, d)} = tl.sum(tl.where(slot == BLOCK - {d}, {local}, 0), AXIS, keep_dims=True)"
@@ -349,27 +332,14 @@ def _maps(operator: Operator) -> Operator:
     return replace(operator, apply=())
 
 
-def _near(sweep: SweepProgram) -> list[Any]:
-    """The reads of a carry one step back."""
-    return [g for g in sweep.guarded if isinstance(g.statement, Neighbour) and g.statement.distance == 1]
-
-
 def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]]:
-    """The functions that compose steps, one for each family.
-
-    Where the neighbouring carry is read, the scan of all steps before each one goes with that of the steps, as more elements
-    of the same combine: (steps up to here, steps before here). A single step has the identity before it. Shifting the
-    scanned carry along the block instead goes through shared memory.
-    """
+    """The functions that compose steps, one for each family."""
     made: dict[Operator, dict[str, Any]] = {}
     for stage in stages:
         operator = _maps(stage.operator)
         if operator in made:
             continue
-        tail = "before"
-        while any(f"{n}_{tail}" in operator.elements for n in operator.elements):
-            tail += "_"
-        first, second, before = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second", tail))
+        first, second = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second"))
         combined = tuple(_CombinePrinter().text(expr) for expr in operator.combine)
         made[operator] = {
             "name": f"combine_{stage.carries[0]}" if made else "combine",
@@ -377,20 +347,13 @@ def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]
             "composed": combined,
             # One element is returned as it is: a tuple of one is not what a scan expects.
             "alone": combined[0] if len(combined) == 1 else "",
-            "exclusive": False,
-            "both_arguments": ", ".join(
-                [*first, *(f"{n}_first" for n in before), *second, *(f"{n}_second" for n in before)]
-            ),
-            "steps_call": ", ".join([*first, *second]),
-            "before_call": ", ".join([*first, *(f"{n}_second" for n in before)]),
-            "steps_made": ", ".join(operator.elements),
-            "before_made": ", ".join(before),
         }
     return made
 
 
 def operands(names: tuple[str, ...]) -> str:
-    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+    """What a scan takes: of a tuple of one it would return a tuple."""
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 
 class _CombinePrinter(TritonPrinter):
