@@ -272,6 +272,9 @@ class Stage:
     reset_span: Span | None
     keep: Expr | None
     update: tuple[Expr, ...] | None
+    #: the operator for calls in which these params lie in [−1, 1], and so every coefficient does
+    tame: Operator | None = None
+    tamed_by: tuple[str, ...] = ()
 
     @property
     def toward(self) -> int:

@@ -37,6 +37,8 @@ def _stage(scan: Scan, stage: Stage) -> list[Law]:
     if stage.plain != stage.operator:
         # What is wrong with the operator as it was written is said in its own terms.
         _Composition(scan, replace(stage, operator=stage.plain)).laws()
+    if stage.tame is not None:
+        _Composition(scan, replace(stage, operator=stage.tame)).laws()
     laws += _Composition(scan, stage).laws()
     laws += [_reset(stage)] if stage.reset is not None else []
     laws.append(_commutative(stage.operator))

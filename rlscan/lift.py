@@ -73,17 +73,23 @@ def lift(spec: Spec) -> Scan:
 
 
 def _tamed(scan: Scan, stage: Stage) -> Stage:
-    """Coefficients that are never beyond 1 need no care for products that overflow."""
-    if stage.operator.name not in ("affine", "clipped_affine") or not ranges.within_one(stage.raw[0], scan):
-        return stage
+    """Coefficients that are never beyond 1 need no care for products that overflow.
+
+    Where that hangs on params whose range goes further, a call says which it is.
+    """
     names = tuple(carry.name for carry in stage.carries)
-    if len(names) > 1:
+    if stage.operator.name not in ("affine", "clipped_affine") or len(names) > 1:
+        return stage
+    tamed_by = ranges.tamed_by(stage.raw[0], scan)
+    if tamed_by is None:
         return stage
     tame = (
         operators.affine(names, frozenset(), tame=True)
         if stage.operator.name == "affine"
         else operators.clipped_affine(names[0], tame=True)
     )
+    if tamed_by:
+        return replace(stage, tame=tame, tamed_by=tamed_by)
     return replace(stage, operator=tame, plain=tame)
 
 

@@ -141,6 +141,7 @@ class _Lowering:
             elements=elements,
             applied=tuple(incoming(name).name for name in names),
             anew=tuple((started(n).name, self.names.fresh(f"{n}_start")) for n in names if stage.operator.cut),
+            tame=stage.tame,
         )
 
     def _open(self) -> _Block:

@@ -121,6 +121,8 @@ class StageProgram:
     #: apply's names of the starts, and their locals, where a reset puts the start in the carry's place
     anew: tuple[tuple[str, str], ...]
     outputs: Wanted = None
+    #: the operator where the program's `tamed_by` lie in [−1, 1]
+    tame: Operator | None = None
 
 
 @dataclass(frozen=True, slots=True)

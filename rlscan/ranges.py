@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rlscan.ir import Call, Const, Expr, Reduce, Ref, Scan
 
 _IMAGES_NONNEGATIVE = {"exp", "sqrt", "abs", "sigmoid"}
 
 
-def within_one(expr: Expr, scan: Scan) -> bool:
-    """Whether |expr| ≤ 1 provably (a NaN aside)."""
+def tamed_by(expr: Expr, scan: Scan) -> tuple[str, ...] | None:
+    """The params whose values, where they too lie in [−1, 1], make |expr| ≤ 1 provably; None where nothing is enough.
+
+    No fewer will do. None at all (an empty tuple) where the ranges alone prove it.
+    """
+    needed = [param.name for param in scan.params if param.lower < -1 or param.upper > 1]
+    if not within_one(expr, scan, needed):
+        return None
+    for name in tuple(needed):
+        without = [other for other in needed if other != name]
+        if within_one(expr, scan, without):
+            needed = without
+    return tuple(needed)
+
+
+def within_one(expr: Expr, scan: Scan, tame: Collection[str] = ()) -> bool:
+    """Whether |expr| ≤ 1 provably (a NaN aside), where the params named in `tame` are too."""
 
     def go(node: Expr) -> bool:
         if isinstance(node, Const):
@@ -16,7 +33,7 @@ def within_one(expr: Expr, scan: Scan) -> bool:
         if isinstance(node, Ref):
             param = next((p for p in scan.params if p.name == node.name), None)
             if param is not None:
-                return param.lower >= -1 and param.upper <= 1
+                return param.name in tame or (param.lower >= -1 and param.upper <= 1)
             return all(map(go, values)) if (values := _written(node, scan)) else False
         if not isinstance(node, Call):
             return False
@@ -25,7 +42,7 @@ def within_one(expr: Expr, scan: Scan) -> bool:
                 return True
             case "mul" | "neg" | "abs" | "sqrt" | "max":
                 return all(map(go, node.args))
-            case "where":
+            case "where" | "clip":
                 return go(node.args[1]) and go(node.args[2])
             case "min":
                 # The least of numbers ≥ 0 is as small as the smallest.

@@ -47,12 +47,17 @@ class Plan:
     compiled: Any
 
 
-def key_of(inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+def key_of(inputs: Sequence[Tensor | None], params: Sequence[float], face: Interface) -> tuple[Any, ...]:
     """What a plan depends on, as the front spells it."""
     parts: list[Any] = []
     for x in inputs:
         parts += [None] if x is None else [x.shape, x.stride(), x.dtype]
-    return tuple(parts)
+    return (*parts, *(-1 <= value <= 1 for value, beyond in zip(params, _beyond_one(face), strict=True) if beyond))
+
+
+def _beyond_one(face: Interface) -> tuple[bool, ...]:
+    """Which params may be beyond 1: whether one is may choose another kernel, with no care for products that overflow."""
+    return tuple(param.lower < -1 or param.upper > 1 for param in face.params)
 
 
 def remember(
@@ -81,7 +86,7 @@ def remember(
         plans.clear()
     rest = values[len(inputs) + len(face.every_output) + 2 * len(params) :]
     kept = tuple(itertools.takewhile(lambda x: x is None or isinstance(x, Tensor), rest))
-    plans[key_of(inputs)] = Plan(
+    plans[key_of(inputs, params, face)] = Plan(
         device=results[0].get_device(),
         run=compiled.run,
         programs=programs,
@@ -116,7 +121,8 @@ def front(face: Interface, plans: Plans, result: type[Any], slow: Callable[..., 
     inputs, params = [slot.name for slot in face.inputs], [param.name for param in face.params]
     required = {slot.name: slot.required for slot in face.inputs}
     asked = [slot.name for slot in face.outputs]
-    text = _source(inputs, required, params, [(p.lower, p.upper) for p in face.params], face.every_output, asked)
+    ranges = [(p.lower, p.upper) for p in face.params]
+    text = _source(inputs, required, params, ranges, _beyond_one(face), face.every_output, asked)
     file = f"<rlscan call of {face.name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     space: dict[str, Any] = {
@@ -144,6 +150,7 @@ def _source(
     required: dict[str, bool],
     params: list[str],
     ranges: list[tuple[float, float]],
+    beyond: tuple[bool, ...],
     outputs: Sequence[str],
     asked: list[str],
 ) -> str:
@@ -163,6 +170,8 @@ def _source(
         else f"*(_none if {name} is None else ({name}.shape, {name}.stride(), {name}.dtype))"
         for name in inputs
     ]
+    # Not of a tensor: the comparison would wait for the device.
+    key += [f"{name}.__class__ is float and -1 <= {name} <= 1" for name, far in zip(params, beyond, strict=True) if far]
     bounds = [
         f"and {name}.__class__ is float and {_number(low)} <= {name} <= {_number(high)}"
         for name, (low, high) in zip(params, ranges, strict=True)

@@ -3,7 +3,7 @@
     q[t] = q_values[t](actions[t])
     ev[t] = Σ_A target_probs[t] · q_values[t]
     w[t] = target_probs[t](actions[t]) / behavior_probs[t]
-    c[t] = λ · min(c_bar, w[t])
+    c[t] = λ · clip(w[t], 0, c_bar)
     next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else ev[t+1]}}
     next_q[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else targets[t+1]}}
     d[t] = γ · c[t+1] · d[t+1] + rewards[t] + γ · next_value[t] − q[t],   d[T] = 0
@@ -19,7 +19,7 @@ Munos et al. 2016, arXiv:1606.02647
 Schedule loop, backward in time.
 """
 # spec: retrace.yaml
-# spec sha256: 885d1f0069c34847d1b66fc4af2cbe959bfc3a6ee58698a42d1c860107b3349e
+# spec sha256: 17f4f5910d22ae423e894bd8a127ca44ff47cbd96de9431d151990dd5f147ae0
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
 import numpy as np
@@ -55,15 +55,15 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
             lam_next = number(lam_value)  # retrace.yaml:19
         else:
             lam_next = lam_each[min(t + 1, T - 1)]
-        if c_bar_each is None:
-            c_bar_next = number(c_bar_value)  # retrace.yaml:20
-        else:
-            c_bar_next = c_bar_each[min(t + 1, T - 1)]
         actions_next = actions_array[min(t + 1, T - 1), :] if t + 1 < T else 0  # retrace.yaml:9
         target_probs_next_taken = take(target_probs_array[min(t + 1, T - 1), :, :], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
         behavior_probs_next = behavior_probs_array[min(t + 1, T - 1), :] if t + 1 < T else number(0)  # retrace.yaml:8
         w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
-        c_next = np.where(t + 1 < T, lam_next * np.minimum(c_bar_next, w_next), number(0))  # retrace.yaml:30
+        if c_bar_each is None:
+            c_bar_next = number(c_bar_value)  # retrace.yaml:20
+        else:
+            c_bar_next = c_bar_each[min(t + 1, T - 1)]
+        c_next = np.where(t + 1 < T, lam_next * np.minimum(np.maximum(w_next, number(0)), c_bar_next), number(0))  # retrace.yaml:30
         rewards = rewards_array[t, :]  # retrace.yaml:10
         if final_values_array is None:
             final_values = number(0)  # retrace.yaml:13

@@ -3,7 +3,7 @@
     q[t] = q_values[t](actions[t])
     ev[t] = Σ_A target_probs[t] · q_values[t]
     w[t] = target_probs[t](actions[t]) / behavior_probs[t]
-    c[t] = λ · min(c_bar, w[t])
+    c[t] = λ · clip(w[t], 0, c_bar)
     next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else ev[t+1]}}
     next_q[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else targets[t+1]}}
     d[t] = γ · c[t+1] · d[t+1] + rewards[t] + γ · next_value[t] − q[t],   d[T] = 0
@@ -19,7 +19,7 @@ Munos et al. 2016, arXiv:1606.02647
 Schedule chunks, backward in time.
 """
 # spec: retrace.yaml
-# spec sha256: 885d1f0069c34847d1b66fc4af2cbe959bfc3a6ee58698a42d1c860107b3349e
+# spec sha256: 17f4f5910d22ae423e894bd8a127ca44ff47cbd96de9431d151990dd5f147ae0
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
 import torch
@@ -36,6 +36,15 @@ def combine(a_first, b_first, a_second, b_second):
     return (
         tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
         tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
+def combine_tame(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`, where no coefficient is beyond 1."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
     )
 
 
@@ -135,6 +144,7 @@ def composed(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """All steps of each chunk as one: a program owns LANES environments and CHUNK steps of theirs, in blocks of BLOCK slots."""
     UNIT: tl.constexpr = [1, 1]
@@ -204,13 +214,13 @@ def composed(
             lam_next = tl.full(UNIT, lam_value, ACC)  # retrace.yaml:19
         else:
             lam_next = tl.load(lam_ptr + env * lam_b + (t + 1) * lam_t, mask=here & (t + 1 < T), other=0).to(ACC)
+        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
+        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
         if c_bar_ptr is None:
             c_bar_next = tl.full(UNIT, c_bar_value, ACC)  # retrace.yaml:20
         else:
             c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
-        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
-        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
-        c_next = tl.where(t + 1 < T, lam_next * smaller(c_bar_next, w_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
+        c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
         for a_at_ in range(A):
             target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
@@ -224,7 +234,7 @@ def composed(
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         a_last = tl.sum(tl.where(slot == BLOCK - 1, a, 0), AXIS, keep_dims=True)
         b_last = tl.sum(tl.where(slot == BLOCK - 1, b, 0), AXIS, keep_dims=True)
         a_run, b_run = combine(a_run, b_run, a_last, b_last)
@@ -303,6 +313,7 @@ def arriving(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """The carry that arrives at each chunk: a program owns one environment, and scans the chunks before each one."""
     UNIT: tl.constexpr = [1, 1]
@@ -394,6 +405,7 @@ def kernel(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """The outputs of each chunk, from the carry that arrives at it."""
     UNIT: tl.constexpr = [1, 1]
@@ -469,13 +481,13 @@ def kernel(
             lam_next = tl.full(UNIT, lam_value, ACC)  # retrace.yaml:19
         else:
             lam_next = tl.load(lam_ptr + env * lam_b + (t + 1) * lam_t, mask=here & (t + 1 < T), other=0).to(ACC)
+        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
+        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
         if c_bar_ptr is None:
             c_bar_next = tl.full(UNIT, c_bar_value, ACC)  # retrace.yaml:20
         else:
             c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
-        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
-        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
-        c_next = tl.where(t + 1 < T, lam_next * smaller(c_bar_next, w_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
+        c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
         for a_at_ in range(A):
             target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
@@ -489,7 +501,7 @@ def kernel(
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -545,6 +557,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     WARPS = 1
     MOST = 1024  # chunks of a row, scanned at once
     CHUNKS = triton.cdiv(T, CHUNK)
+    # Then no coefficient is beyond 1, and no product of them.
+    TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
     INDEX = tl.int32 if max(span, T + CHUNK, (total + LANES) * CHUNKS) < 2**31 else tl.int64
     number = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int64: torch.int64}[ACC]
@@ -603,6 +617,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         BLOCK,
         CHUNK > BLOCK,  # MANY
         MOST,
+        TAME,
     )
     return triton.cdiv(total, LANES), CHUNKS, total, packed, WARPS
 

@@ -3,7 +3,7 @@
     q[t] = q_values[t](actions[t])
     ev[t] = Σ_A target_probs[t] · q_values[t]
     w[t] = target_probs[t](actions[t]) / behavior_probs[t]
-    c[t] = λ · min(c_bar, w[t])
+    c[t] = λ · clip(w[t], 0, c_bar)
     next_value[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else ev[t+1]}}
     next_q[t] = {0 if terminated[t], else {final_values[t] if truncated[t], else targets[t+1]}}
     d[t] = γ · c[t+1] · d[t+1] + rewards[t] + γ · next_value[t] − q[t],   d[T] = 0
@@ -19,7 +19,7 @@ Munos et al. 2016, arXiv:1606.02647
 Schedule columns, backward in time.
 """
 # spec: retrace.yaml
-# spec sha256: 885d1f0069c34847d1b66fc4af2cbe959bfc3a6ee58698a42d1c860107b3349e
+# spec sha256: 17f4f5910d22ae423e894bd8a127ca44ff47cbd96de9431d151990dd5f147ae0
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
 import torch
@@ -33,6 +33,15 @@ def combine(a_first, b_first, a_second, b_second):
     return (
         tl.where((a_second == 0) | (a_first == 0), 0, a_second * a_first),
         tl.where((a_second == 0) | (b_first == 0), b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
+def combine_tame(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`, where no coefficient is beyond 1."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
     )
 
 
@@ -127,6 +136,7 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -201,13 +211,13 @@ def kernel(
             lam_next = tl.full(UNIT, lam_value, ACC)  # retrace.yaml:19
         else:
             lam_next = tl.load(lam_ptr + env * lam_b + (t + 1) * lam_t, mask=here & (t + 1 < T), other=0).to(ACC)
+        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
+        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
         if c_bar_ptr is None:
             c_bar_next = tl.full(UNIT, c_bar_value, ACC)  # retrace.yaml:20
         else:
             c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
-        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
-        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
-        c_next = tl.where(t + 1 < T, lam_next * smaller(c_bar_next, w_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
+        c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
         for a_at_ in range(A):
             target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
@@ -221,7 +231,7 @@ def kernel(
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
         if targets_ptr is not None:
             targets = q + d  # retrace.yaml:41
@@ -275,6 +285,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
     WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    # Then no coefficient is beyond 1, and no product of them.
+    TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -324,6 +336,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
+        TAME,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

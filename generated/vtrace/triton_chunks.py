@@ -39,6 +39,15 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
+def combine_tame(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`, where no coefficient is beyond 1."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -128,6 +137,7 @@ def composed(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """All steps of each chunk as one: a program owns LANES environments and CHUNK steps of theirs, in blocks of BLOCK slots."""
     UNIT: tl.constexpr = [1, 1]
@@ -214,7 +224,7 @@ def composed(
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         a_last = tl.sum(tl.where(slot == BLOCK - 1, a, 0), AXIS, keep_dims=True)
         b_last = tl.sum(tl.where(slot == BLOCK - 1, b, 0), AXIS, keep_dims=True)
         a_run, b_run = combine(a_run, b_run, a_last, b_last)
@@ -287,6 +297,7 @@ def arriving(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """The carry that arrives at each chunk: a program owns one environment, and scans the chunks before each one."""
     UNIT: tl.constexpr = [1, 1]
@@ -372,6 +383,7 @@ def kernel(
     BLOCK: tl.constexpr,
     MANY: tl.constexpr,
     MOST: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """The outputs of each chunk, from the carry that arrives at it."""
     UNIT: tl.constexpr = [1, 1]
@@ -464,7 +476,7 @@ def kernel(
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
@@ -515,6 +527,8 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     WARPS = 1
     MOST = 1024  # chunks of a row, scanned at once
     CHUNKS = triton.cdiv(T, CHUNK)
+    # Then no coefficient is beyond 1, and no product of them.
+    TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
     INDEX = tl.int32 if max(span, T + CHUNK, (total + LANES) * CHUNKS) < 2**31 else tl.int64
     number = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int64: torch.int64}[ACC]
@@ -571,6 +585,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         BLOCK,
         CHUNK > BLOCK,  # MANY
         MOST,
+        TAME,
     )
     return triton.cdiv(total, LANES), CHUNKS, total, packed, WARPS
 

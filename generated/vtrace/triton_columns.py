@@ -36,6 +36,15 @@ def combine(a_first, b_first, a_second, b_second):
 
 
 @triton.jit
+def combine_tame(a_first, b_first, a_second, b_second):
+    """The step `second` after the step `first`, where no coefficient is beyond 1."""
+    return (
+        tl.where(a_second == 0, 0, a_second * a_first),
+        tl.where(a_second == 0, b_second, a_second * b_first + b_second),
+    )
+
+
+@triton.jit
 def larger(x, y):
     """The larger; NaN where either is."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
@@ -120,6 +129,7 @@ def kernel(
     BLOCK: tl.constexpr,
     FULL: tl.constexpr,
     MANY: tl.constexpr,
+    TAME: tl.constexpr,
 ):
     """A program owns LANES environments and takes their time in blocks of BLOCK slots, in scan order, one scan a block."""
     UNIT: tl.constexpr = [1, 1]
@@ -211,7 +221,7 @@ def kernel(
         b = delta  # vtrace.yaml:36
         a = tl.broadcast_to(a, SHAPE)
         b = tl.broadcast_to(b, SHAPE)
-        a, b = tl.associative_scan((a, b), AXIS, combine)
+        a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         dv = tl.where((a == 0) | (dv_in == 0), b, a * dv_in + b)
         if vs_ptr is not None:
             vs = values + dv  # vtrace.yaml:40
@@ -260,6 +270,8 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
     WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    # Then no coefficient is beyond 1, and no product of them.
+    TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -307,6 +319,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
         BLOCK,
         T == BLOCK,  # FULL
         T > BLOCK,  # MANY
+        TAME,
     )
     return triton.cdiv(total, LANES), packed, WARPS
 

@@ -247,12 +247,14 @@ def view(schedule: Schedule) -> dict[str, Any]:
         launch_args.append(f"*strides({local_name(name)}, {order})")
     used = functions(schedule)
     combines = _combines(program.stages)
+    tamed_by = dict.fromkeys(param for stage in scan.stages for param in stage.tamed_by)
     statements = [g.statement for sweep in program.sweeps for g in sweep.guarded]
     sweeps = tuple(_sweep(writer, sweep, combines, i) for i, sweep in enumerate(program.sweeps))
     return {
         "arguments": tuple(kernel_args),
         "launch_arguments": tuple(launch_args),
         "combines": tuple(combines.values()),
+        "tame": " and ".join(f"not torch.is_tensor({p}) and -1 <= {p} <= 1" for p in map(local_name, tamed_by)),
         "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
         "lanes": tuple(_decode(schedule)),
         "lane_total": writer.lane_total,
@@ -290,19 +292,22 @@ def _sweep(
         "wanted": writer.wanted(sweep.outputs),
         "reads": reads,
         "arrivals": arrivals,
-        "stages": tuple(_stage(writer, stage, combines[_maps(stage.operator)]) for stage in sweep.stages),
+        "stages": tuple(_stage(writer, stage, combines) for stage in sweep.stages),
         "after": writer.body(sweep.after),
     }
 
 
-def _stage(writer: TritonWriter, stage: StageProgram, combine: dict[str, Any]) -> dict[str, Any]:
+def _stage(writer: TritonWriter, stage: StageProgram, combines: dict[Operator, dict[str, Any]]) -> dict[str, Any]:
     printer = writer.printer
+    combine = combines[_maps(stage.operator)]["name"]
+    tame = combines[_maps(stage.tame)]["name"] if stage.tame else combine
     return {
         "before": writer.body(stage.before),
         "step": writer.steps(stage),
         "wanted": writer.wanted(stage.outputs),
         "elements": stage.elements,
-        "combine": combine["name"],
+        "combine": combine,
+        "combine_in_block": f"{tame} if TAME else {combine}" if stage.tame else combine,
         "scanned": ", ".join(stage.elements),
         "scanning": operands(stage.elements),
         # What the next block starts from: the carry at this one's last slots.
@@ -336,18 +341,21 @@ def _combines(stages: tuple[StageProgram, ...]) -> dict[Operator, dict[str, Any]
     """The functions that compose steps, one for each family."""
     made: dict[Operator, dict[str, Any]] = {}
     for stage in stages:
-        operator = _maps(stage.operator)
-        if operator in made:
-            continue
-        first, second = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second"))
-        combined = tuple(_CombinePrinter().text(expr) for expr in operator.combine)
-        made[operator] = {
-            "name": f"combine_{stage.carries[0]}" if made else "combine",
-            "arguments": ", ".join([*first, *second]),
-            "composed": combined,
-            # One element is returned as it is: a tuple of one is not what a scan expects.
-            "alone": combined[0] if len(combined) == 1 else "",
-        }
+        name = f"combine_{stage.carries[0]}" if made else "combine"
+        for operator in (stage.operator, stage.tame):
+            if operator is None or _maps(operator) in made:
+                continue
+            first, second = ([f"{n}_{side}" for n in operator.elements] for side in ("first", "second"))
+            combined = tuple(_CombinePrinter().text(expr) for expr in operator.combine)
+            tail, where = ("_tame", ", where no coefficient is beyond 1") if operator is stage.tame else ("", "")
+            made[_maps(operator)] = {
+                "name": name + tail,
+                "title": f"The step `second` after the step `first`{where}.",
+                "arguments": ", ".join([*first, *second]),
+                "composed": combined,
+                # One element is returned as it is: a tuple of one is not what a scan expects.
+                "alone": combined[0] if len(combined) == 1 else "",
+            }
     return made
 
 
