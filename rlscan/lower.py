@@ -2,7 +2,8 @@
 
 A statement is a load, an assignment, a reduction over a named axis or the carry of a neighbouring step. Every quantity of the
 spec keeps its name: `delta`, `values_next` for values[t+1], `done_prev` for done[t-1]. Lets and outputs read at an offset are
-computed anew at that offset, and in each sweep over time that needs them: nothing is assumed about what a schedule can hold.
+computed anew at that offset, and in each sweep over time that needs them. The exception is what is costly to read, sums and
+picks along a named axis: where a schedule meets each step after the one before, they are held from there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rlscan.ir import (
     ZERO,
     Call,
     Const,
+    Definition,
     Expr,
     Inside,
     Reduce,
@@ -41,6 +43,7 @@ from rlscan.program import (
     Load,
     Loop,
     Neighbour,
+    Previous,
     Program,
     StageProgram,
     Statement,
@@ -51,9 +54,12 @@ from rlscan.spec import Input
 from rlscan.sweeps import Sweep, sweeps
 
 
-def lower(scan: Scan, reserved: Iterable[str]) -> Program:
-    """The program of a scan; `reserved` are the names that the kernels' templates use themselves."""
-    return _Lowering(scan, reserved).program()
+def lower(scan: Scan, reserved: Iterable[str], *, ordered: bool = True) -> Program:
+    """The program of a scan; `reserved` are the names that the kernels' templates use themselves.
+
+    ordered: a sweep begins at the window's end, and what it knew of the step before can be held.
+    """
+    return _Lowering(scan, reserved, ordered).program()
 
 
 @dataclass(slots=True)
@@ -65,14 +71,20 @@ class _Block:
 
 
 class _Lowering:
-    def __init__(self, scan: Scan, reserved: Iterable[str]) -> None:
+    def __init__(self, scan: Scan, reserved: Iterable[str], ordered: bool) -> None:
         self.scan = scan
+        self.ordered = ordered
+        self.toward = 0
         self.inputs: dict[str, Input] = {item.name: item for item in scan.inputs}
         self.params = {param.name: param for param in scan.params}
         kernel_args = [f"{name}_{tail}" for name in self.inputs for tail in ("ptr", "array")]
         kernel_args += [f"{name}_{tail}" for name in self.params for tail in ("ptr", "value", "each")]
         kernel_args += [f"{output.name}_{tail}" for output in scan.outputs for tail in ("ptr", "array")]
         kernel_args += [f"{item.name}_{dim.lower()}" for item in scan.inputs for dim in item.dims]
+        axes = {dim for item in scan.inputs for dim in item.dims}
+        kernel_args += [f"{axis}_{tail}" for axis in axes for tail in ("BLOCK", "ALIGN")] + [
+            f"{axis.lower()}_block" for axis in axes
+        ]
         kernel_args += [f"{axis.lower()}_lane" for axis in scan.lane_axes]
         carries = [carry.name for stage in scan.stages for carry in stage.carries]
         kernel_args += [f"{carry}_{tail}" for carry in carries for tail in ("kept_ptr", "arriving", "arriving_ptr")]
@@ -101,6 +113,7 @@ class _Lowering:
     def _sweep(self, sweep: Sweep) -> SweepProgram:
         self.names.next_sweep()
         self.memo, self.carry, self.depth = {}, {}, {}
+        self.toward = sweep.toward
         made = [self._stage(stage) for stage in sweep.stages]
         after = self._open()
         for output in sweep.outputs:
@@ -185,6 +198,8 @@ class _Lowering:
         if made is None:
             raise AssertionError(f"lift resolved {name}")
         edge = self._edge(name, total, own)
+        if self._is_held(made, total):
+            return self._previous(name, total, edge)
         key = ("let", name, total, edge is not None, self.side if not made.timed else "", self._held(made.axes))
         if key not in self._memo:
             value = self.value(made.value, total)
@@ -192,6 +207,26 @@ class _Lowering:
                 value = where(Inside(total), value, edge)
             self._memo[key] = self._assign(name + suffix(total), value, made.span.line, made.axes)
         return self._memo[key]
+
+    def _is_held(self, made: Definition, total: int) -> bool:
+        """Whether a definition read one step back is better held from there than computed anew."""
+        if not (self.ordered and made.timed and total * self.toward == 1) or made.axes or _is_flag(made.value):
+            return False
+        parts = _closure(self.scan, made)
+        carries = {part.name for part in parts if isinstance(part, Ref) and part.name in self.stage_of}
+        return carries <= {*self.carry, *self.kept} and any(isinstance(part, Reduce | Take) for part in parts)
+
+    def _previous(self, name: str, total: int, edge: Expr | None) -> Expr:
+        """A definition as the step before had it. Without an edge the window's end does not matter: another covers it."""
+        key = ("previous", name, edge is not None)
+        if key not in self.memo:
+            source = self._definition(name, 0)
+            if not isinstance(source, Var):
+                raise AssertionError(f"{name} has a local of its own")
+            target, arriving = self.names.fresh(name + suffix(total)), self.names.fresh(f"{source.name}_in")
+            self.phase.statements.append(Previous(target, source.name, arriving, edge or ZERO))
+            self.memo[key] = Var(target)
+        return self.memo[key]
 
     def _assign(self, base: str, value: Expr, line: int | None, axes: tuple[str, ...]) -> Expr:
         if isinstance(value, Var | Const) and not base:
@@ -406,6 +441,19 @@ class _Lowering:
 
     def _held(self, axes: tuple[str, ...]) -> tuple[tuple[str, Expr], ...]:
         return tuple((axis, self.index[axis]) for axis in axes if axis in self.index)
+
+
+def _closure(scan: Scan, made: Definition) -> list[Expr]:
+    """Every expression that a definition consists of, those of the definitions that it reads among them."""
+    found: list[Expr] = []
+    met, rest = {made.name}, [made]
+    while rest:
+        parts = list(walk(rest.pop().value))
+        found += parts
+        inner = [scan.definition(part.name) for part in parts if isinstance(part, Ref)]
+        rest += [new for new in dict.fromkeys(inner) if new is not None and new.name not in met]
+        met |= {new.name for new in rest}
+    return found
 
 
 def _default(item: Input) -> Const | None:

@@ -14,6 +14,7 @@ from rlscan.program import (
     Load,
     Loop,
     Neighbour,
+    Previous,
     Program,
     StageProgram,
     Statement,
@@ -104,5 +105,7 @@ def uses(statement: Statement) -> set[str]:
             return reads(statement.value)
         case Loop():
             return reads(statement.value).union(*(uses(inner) for inner in statement.body))
+        case Previous():
+            return reads(statement.start) | {statement.source}
         case Neighbour() | Keep():
             return {statement.carry}

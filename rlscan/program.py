@@ -72,6 +72,19 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class Previous:
+    """target = the local `source` as it was one step toward where the sweep came from; `start` at the sweep's first step.
+
+    `arriving` is the local that holds it from one step (or block of steps) to the next.
+    """
+
+    target: str
+    source: str
+    arriving: str
+    start: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """The carry of this step, kept for a later sweep."""
 
@@ -89,7 +102,7 @@ class Store:
     line: int
 
 
-Statement = Load | Assign | Loop | Neighbour | Keep | Store
+Statement = Load | Assign | Loop | Neighbour | Previous | Keep | Store
 #: the outputs that alone need something (None: it is always needed)
 Wanted = tuple[str, ...] | None
 
@@ -139,6 +152,11 @@ class SweepProgram:
         """Every statement of a step, in order."""
         return (*(g for stage in self.stages for g in stage.before), *self.after)
 
+    @property
+    def previous(self) -> tuple[tuple[Previous, Wanted], ...]:
+        """What of the step before is held, beside the carries, and the outputs that alone need it."""
+        return tuple((g.statement, g.outputs) for g in self.guarded if isinstance(g.statement, Previous))
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -170,6 +188,8 @@ class Program:
                     found.append(edge)
                 case Assign(value=value) | Store(value=value):
                     found.append(value)
+                case Previous(start=start):
+                    found.append(start)
                 case Loop(value=value, body=body):
                     found.append(value)
                     for inner in body:

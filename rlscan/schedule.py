@@ -99,7 +99,8 @@ def plan(scan: Scan, kind: str) -> Schedule:
     return Schedule(
         kind=kind,
         scan=scan,
-        program=lower(scan, RESERVED),
+        # A chunk begins inside the window, where what was before its first step is another program's.
+        program=lower(scan, RESERVED, ordered=kind != "chunks"),
         lane_axes=scan.lane_axes,
         reduced_axes=tuple(axis for axis in axes if axis not in scan.lane_axes),
     )

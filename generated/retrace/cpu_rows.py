@@ -55,6 +55,10 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
             last_q_values = last_q_values_row[a_at]  # retrace.yaml:14
             sum_a = sum_a + last_target_probs * last_q_values
         d_in = number(0)
+        c_in = number(0)
+        ev_in = sum_a
+        if advantages_array is not None:
+            targets_in = sum_a
         for step in range(T):
             t = T - 1 - step
             terminated = terminated_row[t] != 0  # retrace.yaml:11
@@ -67,18 +71,19 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
             else:
                 gamma = gamma_each[env, t]
             if lam_each is None:
-                lam_next = number(lam_value)  # retrace.yaml:19
+                lam = number(lam_value)  # retrace.yaml:19
             else:
-                lam_next = lam_each[env, min(t + 1, T - 1)]
-            actions_next = actions_row[t + 1] if t + 1 < T else 0  # retrace.yaml:9
-            target_probs_next_taken = take(target_probs_row[t + 1], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
-            behavior_probs_next = behavior_probs_row[t + 1] if t + 1 < T else number(0)  # retrace.yaml:8
-            w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+                lam = lam_each[env, t]
+            actions = actions_row[t]  # retrace.yaml:9
+            target_probs_taken = take(target_probs_row[t], actions)  # retrace.yaml:7
+            behavior_probs = behavior_probs_row[t]  # retrace.yaml:8
+            w = target_probs_taken / behavior_probs  # retrace.yaml:29
             if c_bar_each is None:
-                c_bar_next = number(c_bar_value)  # retrace.yaml:20
+                c_bar = number(c_bar_value)  # retrace.yaml:20
             else:
-                c_bar_next = c_bar_each[env, min(t + 1, T - 1)]
-            c_next = (lam_next * np.minimum(np.maximum(w_next, number(0)), c_bar_next) if t + 1 < T else number(0))  # retrace.yaml:30
+                c_bar = c_bar_each[env, t]
+            c = lam * np.minimum(np.maximum(w, number(0)), c_bar)  # retrace.yaml:30
+            c_next = c_in
             rewards = rewards_row[t]  # retrace.yaml:10
             if final_values_array is None:
                 final_values = number(0)  # retrace.yaml:13
@@ -86,36 +91,34 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 final_values = final_values_row[t]  # retrace.yaml:13
             sum_a_ = number(0)  # retrace.yaml:28
             for a_at_ in range(A):
-                target_probs_next = target_probs_row[t + 1, a_at_] if t + 1 < T else number(0)  # retrace.yaml:7
-                q_values_next = q_values_row[t + 1, a_at_] if t + 1 < T else number(0)  # retrace.yaml:6
-                sum_a_ = sum_a_ + target_probs_next * q_values_next
-            ev_next = (sum_a_ if t + 1 < T else sum_a)  # retrace.yaml:28
+                target_probs = target_probs_row[t, a_at_]  # retrace.yaml:7
+                q_values = q_values_row[t, a_at_]  # retrace.yaml:6
+                sum_a_ = sum_a_ + target_probs * q_values
+            ev = sum_a_  # retrace.yaml:28
+            ev_next = ev_in
             next_value = (number(0) if terminated else (final_values if truncated else ev_next))  # retrace.yaml:31
-            actions = actions_row[t]  # retrace.yaml:9
             q_values_taken = take(q_values_row[t], actions)  # retrace.yaml:6
             q = q_values_taken  # retrace.yaml:27
             a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
             b = rewards + gamma * next_value - q  # retrace.yaml:37
             d = (b if a == number(0) or d_in == number(0) else a * d_in + b)
+            targets = q + d  # retrace.yaml:41
             if targets_array is not None:
-                targets = q + d  # retrace.yaml:41
                 targets_array[env, t] = targets  # retrace.yaml:41
             if advantages_array is not None:
                 if rho_bar_each is None:
                     rho_bar = number(rho_bar_value)  # retrace.yaml:21
                 else:
                     rho_bar = rho_bar_each[env, t]
-                target_probs_taken = take(target_probs_row[t], actions)  # retrace.yaml:7
-                behavior_probs = behavior_probs_row[t]  # retrace.yaml:8
-                w = target_probs_taken / behavior_probs  # retrace.yaml:29
-                q_values_next_taken = take(q_values_row[t + 1], actions_next) if t + 1 < T else number(0)  # retrace.yaml:6
-                q_next = q_values_next_taken  # retrace.yaml:27
-                d_next = d_in
-                targets_next = (q_next + d_next if t + 1 < T else sum_a)  # retrace.yaml:41
+                targets_next = targets_in
                 next_q = (number(0) if terminated else (final_values if truncated else targets_next))  # retrace.yaml:32
                 advantages = np.minimum(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
                 advantages_array[env, t] = advantages  # retrace.yaml:42
             d_in = d
+            c_in = c
+            ev_in = ev
+            if advantages_array is not None:
+                targets_in = targets
 
 
 @functools.lru_cache(maxsize=None)

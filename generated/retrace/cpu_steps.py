@@ -43,6 +43,9 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
         last_target_probs_all = last_target_probs_array[left:right, :]
         last_q_values_all = last_q_values_array[left:right, :]
         d_state = np.empty(right - left, number)
+        c_state = np.empty(right - left, number)
+        ev_state = np.empty(right - left, number)
+        targets_state = np.empty(right - left, number)
         for i in range(right - left):
             sum_a = number(0)  # retrace.yaml:23
             for a_at in range(A):
@@ -50,22 +53,22 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 last_q_values = last_q_values_all[i, a_at]  # retrace.yaml:14
                 sum_a = sum_a + last_target_probs * last_q_values
             d_state[i] = number(0)
+            c_state[i] = number(0)
+            ev_state[i] = sum_a
+            if advantages_array is not None:
+                targets_state[i] = sum_a
         for step in range(T):
             t = T - 1 - step
             terminated_step = terminated_array[t, left:right]
             if truncated_array is not None:
                 truncated_step = truncated_array[t, left:right]
-            actions_next_step = actions_array[min(t + 1, T - 1), left:right]
-            target_probs_next_step = target_probs_array[min(t + 1, T - 1), left:right, :]
-            behavior_probs_next_step = behavior_probs_array[min(t + 1, T - 1), left:right]
+            actions_step = actions_array[t, left:right]
+            target_probs_step = target_probs_array[t, left:right, :]
+            behavior_probs_step = behavior_probs_array[t, left:right]
             rewards_step = rewards_array[t, left:right]
             if final_values_array is not None:
                 final_values_step = final_values_array[t, left:right]
-            q_values_next_step = q_values_array[min(t + 1, T - 1), left:right, :]
-            actions_step = actions_array[t, left:right]
             q_values_step = q_values_array[t, left:right, :]
-            target_probs_step = target_probs_array[t, left:right, :]
-            behavior_probs_step = behavior_probs_array[t, left:right]
             for i in range(right - left):
                 sum_a = number(0)  # retrace.yaml:23
                 for a_at in range(A):
@@ -73,6 +76,9 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                     last_q_values = last_q_values_all[i, a_at]  # retrace.yaml:14
                     sum_a = sum_a + last_target_probs * last_q_values
                 d_in = d_state[i]
+                c_in = c_state[i]
+                ev_in = ev_state[i]
+                targets_in = targets_state[i]
                 terminated = terminated_step[i] != 0  # retrace.yaml:11
                 if truncated_array is None:
                     truncated = False  # retrace.yaml:12
@@ -83,18 +89,19 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                 else:
                     gamma = gamma_each[t, left + i]
                 if lam_each is None:
-                    lam_next = number(lam_value)  # retrace.yaml:19
+                    lam = number(lam_value)  # retrace.yaml:19
                 else:
-                    lam_next = lam_each[min(t + 1, T - 1), left + i]
-                actions_next = actions_next_step[i] if t + 1 < T else 0  # retrace.yaml:9
-                target_probs_next_taken = take(target_probs_next_step[i], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
-                behavior_probs_next = behavior_probs_next_step[i] if t + 1 < T else number(0)  # retrace.yaml:8
-                w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+                    lam = lam_each[t, left + i]
+                actions = actions_step[i]  # retrace.yaml:9
+                target_probs_taken = take(target_probs_step[i], actions)  # retrace.yaml:7
+                behavior_probs = behavior_probs_step[i]  # retrace.yaml:8
+                w = target_probs_taken / behavior_probs  # retrace.yaml:29
                 if c_bar_each is None:
-                    c_bar_next = number(c_bar_value)  # retrace.yaml:20
+                    c_bar = number(c_bar_value)  # retrace.yaml:20
                 else:
-                    c_bar_next = c_bar_each[min(t + 1, T - 1), left + i]
-                c_next = (lam_next * np.minimum(np.maximum(w_next, number(0)), c_bar_next) if t + 1 < T else number(0))  # retrace.yaml:30
+                    c_bar = c_bar_each[t, left + i]
+                c = lam * np.minimum(np.maximum(w, number(0)), c_bar)  # retrace.yaml:30
+                c_next = c_in
                 rewards = rewards_step[i]  # retrace.yaml:10
                 if final_values_array is None:
                     final_values = number(0)  # retrace.yaml:13
@@ -102,36 +109,34 @@ def kernel(number, lo, hi, T, A, q_values_array, target_probs_array, behavior_pr
                     final_values = final_values_step[i]  # retrace.yaml:13
                 sum_a_ = number(0)  # retrace.yaml:28
                 for a_at_ in range(A):
-                    target_probs_next = target_probs_next_step[i, a_at_] if t + 1 < T else number(0)  # retrace.yaml:7
-                    q_values_next = q_values_next_step[i, a_at_] if t + 1 < T else number(0)  # retrace.yaml:6
-                    sum_a_ = sum_a_ + target_probs_next * q_values_next
-                ev_next = (sum_a_ if t + 1 < T else sum_a)  # retrace.yaml:28
+                    target_probs = target_probs_step[i, a_at_]  # retrace.yaml:7
+                    q_values = q_values_step[i, a_at_]  # retrace.yaml:6
+                    sum_a_ = sum_a_ + target_probs * q_values
+                ev = sum_a_  # retrace.yaml:28
+                ev_next = ev_in
                 next_value = (number(0) if terminated else (final_values if truncated else ev_next))  # retrace.yaml:31
-                actions = actions_step[i]  # retrace.yaml:9
                 q_values_taken = take(q_values_step[i], actions)  # retrace.yaml:6
                 q = q_values_taken  # retrace.yaml:27
                 a = (number(0) if terminated or truncated else gamma * c_next)  # retrace.yaml:36
                 b = rewards + gamma * next_value - q  # retrace.yaml:37
                 d = (b if a == number(0) or d_in == number(0) else a * d_in + b)
+                targets = q + d  # retrace.yaml:41
                 if targets_array is not None:
-                    targets = q + d  # retrace.yaml:41
                     targets_array[t, left + i] = targets  # retrace.yaml:41
                 if advantages_array is not None:
                     if rho_bar_each is None:
                         rho_bar = number(rho_bar_value)  # retrace.yaml:21
                     else:
                         rho_bar = rho_bar_each[t, left + i]
-                    target_probs_taken = take(target_probs_step[i], actions)  # retrace.yaml:7
-                    behavior_probs = behavior_probs_step[i]  # retrace.yaml:8
-                    w = target_probs_taken / behavior_probs  # retrace.yaml:29
-                    q_values_next_taken = take(q_values_next_step[i], actions_next) if t + 1 < T else number(0)  # retrace.yaml:6
-                    q_next = q_values_next_taken  # retrace.yaml:27
-                    d_next = d_in
-                    targets_next = (q_next + d_next if t + 1 < T else sum_a)  # retrace.yaml:41
+                    targets_next = targets_in
                     next_q = (number(0) if terminated else (final_values if truncated else targets_next))  # retrace.yaml:32
                     advantages = np.minimum(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
                     advantages_array[t, left + i] = advantages  # retrace.yaml:42
                 d_state[i] = d
+                c_state[i] = c
+                ev_state[i] = ev
+                if advantages_array is not None:
+                    targets_state[i] = targets
 
 
 @functools.lru_cache(maxsize=None)

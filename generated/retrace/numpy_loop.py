@@ -40,6 +40,10 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         last_q_values = last_q_values_array[:, a_at]  # retrace.yaml:14
         sum_a = sum_a + last_target_probs * last_q_values
     d_in = number(0)
+    c_in = number(0)
+    ev_in = sum_a
+    if advantages_array is not None:
+        targets_in = sum_a
     for step in range(T):
         t = T - 1 - step
         terminated = terminated_array[t, :] != 0  # retrace.yaml:11
@@ -52,18 +56,19 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
         else:
             gamma = gamma_each[t]
         if lam_each is None:
-            lam_next = number(lam_value)  # retrace.yaml:19
+            lam = number(lam_value)  # retrace.yaml:19
         else:
-            lam_next = lam_each[min(t + 1, T - 1)]
-        actions_next = actions_array[min(t + 1, T - 1), :] if t + 1 < T else 0  # retrace.yaml:9
-        target_probs_next_taken = take(target_probs_array[min(t + 1, T - 1), :, :], actions_next) if t + 1 < T else number(0)  # retrace.yaml:7
-        behavior_probs_next = behavior_probs_array[min(t + 1, T - 1), :] if t + 1 < T else number(0)  # retrace.yaml:8
-        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+            lam = lam_each[t]
+        actions = actions_array[t, :]  # retrace.yaml:9
+        target_probs_taken = take(target_probs_array[t, :, :], actions)  # retrace.yaml:7
+        behavior_probs = behavior_probs_array[t, :]  # retrace.yaml:8
+        w = target_probs_taken / behavior_probs  # retrace.yaml:29
         if c_bar_each is None:
-            c_bar_next = number(c_bar_value)  # retrace.yaml:20
+            c_bar = number(c_bar_value)  # retrace.yaml:20
         else:
-            c_bar_next = c_bar_each[min(t + 1, T - 1)]
-        c_next = np.where(t + 1 < T, lam_next * np.minimum(np.maximum(w_next, number(0)), c_bar_next), number(0))  # retrace.yaml:30
+            c_bar = c_bar_each[t]
+        c = lam * np.minimum(np.maximum(w, number(0)), c_bar)  # retrace.yaml:30
+        c_next = c_in
         rewards = rewards_array[t, :]  # retrace.yaml:10
         if final_values_array is None:
             final_values = number(0)  # retrace.yaml:13
@@ -71,36 +76,34 @@ def kernel(number, T, A, q_values_array, target_probs_array, behavior_probs_arra
             final_values = final_values_array[t, :]  # retrace.yaml:13
         sum_a_ = number(0)  # retrace.yaml:28
         for a_at_ in range(A):
-            target_probs_next = target_probs_array[min(t + 1, T - 1), :, a_at_] if t + 1 < T else number(0)  # retrace.yaml:7
-            q_values_next = q_values_array[min(t + 1, T - 1), :, a_at_] if t + 1 < T else number(0)  # retrace.yaml:6
-            sum_a_ = sum_a_ + target_probs_next * q_values_next
-        ev_next = np.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
+            target_probs = target_probs_array[t, :, a_at_]  # retrace.yaml:7
+            q_values = q_values_array[t, :, a_at_]  # retrace.yaml:6
+            sum_a_ = sum_a_ + target_probs * q_values
+        ev = sum_a_  # retrace.yaml:28
+        ev_next = ev_in
         next_value = np.where(terminated, number(0), np.where(truncated, final_values, ev_next))  # retrace.yaml:31
-        actions = actions_array[t, :]  # retrace.yaml:9
         q_values_taken = take(q_values_array[t, :, :], actions)  # retrace.yaml:6
         q = q_values_taken  # retrace.yaml:27
         a = np.where(terminated | truncated, number(0), gamma * c_next)  # retrace.yaml:36
         b = rewards + gamma * next_value - q  # retrace.yaml:37
         d = np.where((a == number(0)) | (d_in == number(0)), b, a * d_in + b)
+        targets = q + d  # retrace.yaml:41
         if targets_array is not None:
-            targets = q + d  # retrace.yaml:41
             targets_array[t] = targets  # retrace.yaml:41
         if advantages_array is not None:
             if rho_bar_each is None:
                 rho_bar = number(rho_bar_value)  # retrace.yaml:21
             else:
                 rho_bar = rho_bar_each[t]
-            target_probs_taken = take(target_probs_array[t, :, :], actions)  # retrace.yaml:7
-            behavior_probs = behavior_probs_array[t, :]  # retrace.yaml:8
-            w = target_probs_taken / behavior_probs  # retrace.yaml:29
-            q_values_next_taken = take(q_values_array[min(t + 1, T - 1), :, :], actions_next) if t + 1 < T else number(0)  # retrace.yaml:6
-            q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = d_in
-            targets_next = np.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
+            targets_next = targets_in
             next_q = np.where(terminated, number(0), np.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = np.minimum(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
             advantages_array[t] = advantages  # retrace.yaml:42
         d_in = d
+        c_in = c
+        ev_in = ev
+        if advantages_array is not None:
+            targets_in = targets
 
 
 def launch(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar, lanes=None):

@@ -22,6 +22,8 @@ Schedule chunks, backward in time.
 # spec sha256: 17f4f5910d22ae423e894bd8a127ca44ff47cbd96de9431d151990dd5f147ae0
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -134,7 +136,9 @@ def composed(
     rho_bar_t,
     B,
     T,
-    A,
+    A: tl.constexpr,
+    A_BLOCK: tl.constexpr,
+    A_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -160,10 +164,11 @@ def composed(
     live = lane < B
     env = lane
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
-    for a_at in range(A):
-        last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
-        sum_a = sum_a + last_target_probs * last_q_values
+    for a_block in range(0, A, A_BLOCK):
+        a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     a_run = tl.full(NARROW, 1, ACC)
     b_run = tl.full(NARROW, 0, ACC)
     t_ahead = (T - 1 - place).to(INDEX)
@@ -222,10 +227,11 @@ def composed(
             c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
         c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
-        for a_at_ in range(A):
-            target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
-            q_values_next = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + a_at_ * q_values_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:6
-            sum_a_ = sum_a_ + target_probs_next * q_values_next
+        for a_block in range(0, A, A_BLOCK):
+            a_at_ = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+            target_probs_next = tl.load(target_probs_ptr + (env * (target_probs_b // A_ALIGN) + (t + 1) * (target_probs_t // A_ALIGN)) * A_ALIGN + a_at_ * target_probs_a, mask=here & (t + 1 < T) & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:7
+            q_values_next = tl.load(q_values_ptr + (env * (q_values_b // A_ALIGN) + (t + 1) * (q_values_t // A_ALIGN)) * A_ALIGN + a_at_ * q_values_a, mask=here & (t + 1 < T) & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:6
+            sum_a_ = sum_a_ + tl.sum(tl.where(a_at_ < A, target_probs_next * q_values_next, 0), 0)
         ev_next = tl.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
         next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, ev_next))  # retrace.yaml:31
         q_values_taken = tl.load(q_values_ptr + env * q_values_b + t * q_values_t + actions * q_values_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:6
@@ -303,7 +309,9 @@ def arriving(
     rho_bar_t,
     B,
     T,
-    A,
+    A: tl.constexpr,
+    A_BLOCK: tl.constexpr,
+    A_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -395,7 +403,9 @@ def kernel(
     rho_bar_t,
     B,
     T,
-    A,
+    A: tl.constexpr,
+    A_BLOCK: tl.constexpr,
+    A_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -422,10 +432,11 @@ def kernel(
     live = lane < B
     env = lane
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
-    for a_at in range(A):
-        last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
-        sum_a = sum_a + last_target_probs * last_q_values
+    for a_block in range(0, A, A_BLOCK):
+        a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     d_in = tl.zeros(NARROW, ACC) + tl.load(d_arriving_ptr + lane * CHUNKS + chunk, mask=live, other=0)
     t_ahead = (T - 1 - place).to(INDEX)
     here_ahead = live & (t_ahead >= least)
@@ -489,10 +500,11 @@ def kernel(
             c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
         c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
-        for a_at_ in range(A):
-            target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
-            q_values_next = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + a_at_ * q_values_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:6
-            sum_a_ = sum_a_ + target_probs_next * q_values_next
+        for a_block in range(0, A, A_BLOCK):
+            a_at_ = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+            target_probs_next = tl.load(target_probs_ptr + (env * (target_probs_b // A_ALIGN) + (t + 1) * (target_probs_t // A_ALIGN)) * A_ALIGN + a_at_ * target_probs_a, mask=here & (t + 1 < T) & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:7
+            q_values_next = tl.load(q_values_ptr + (env * (q_values_b // A_ALIGN) + (t + 1) * (q_values_t // A_ALIGN)) * A_ALIGN + a_at_ * q_values_a, mask=here & (t + 1 < T) & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:6
+            sum_a_ = sum_a_ + tl.sum(tl.where(a_at_ < A, target_probs_next * q_values_next, 0), 0)
         ev_next = tl.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
         next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, ev_next))  # retrace.yaml:31
         q_values_taken = tl.load(q_values_ptr + env * q_values_b + t * q_values_t + actions * q_values_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:6
@@ -548,6 +560,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    A_BLOCK = min(triton.next_power_of_2(A), 32)
+    A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     across = time_major
     # Small blocks in one warp each, two or more a chunk, and at most some thousand chunks of a row.
@@ -608,6 +622,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         B,
         T,
         A,
+        A_BLOCK,
+        A_ALIGN,
         CHUNK,
         CHUNKS,
         ACC,

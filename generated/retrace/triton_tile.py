@@ -22,6 +22,8 @@ Schedule tile, backward in time.
 # spec sha256: 17f4f5910d22ae423e894bd8a127ca44ff47cbd96de9431d151990dd5f147ae0
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -131,7 +133,9 @@ def kernel(
     rho_bar_t,
     B,
     T,
-    A,
+    A: tl.constexpr,
+    A_BLOCK: tl.constexpr,
+    A_ALIGN: tl.constexpr,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
     AXIS: tl.constexpr,
@@ -155,24 +159,26 @@ def kernel(
     live = lane < B
     env = lane
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
-    for a_at in range(A):
-        last_target_probs = tl.load(last_target_probs_ptr + env * last_target_probs_b + a_at * last_target_probs_a, mask=live, other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + env * last_q_values_b + a_at * last_q_values_a, mask=live, other=0).to(ACC)  # retrace.yaml:14
-        sum_a = sum_a + last_target_probs * last_q_values
+    for a_block in range(0, A, A_BLOCK):
+        a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     d_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
+    c_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
+    ev_in = tl.zeros(NARROW, ACC) + sum_a
+    if advantages_ptr is not None:
+        targets_in = tl.zeros(NARROW, ACC) + sum_a
     t_ahead = (T - 1 - slot).to(INDEX)
     here_ahead = live & (t_ahead >= 0)
     terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
     if truncated_ptr is not None:
         truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
-    actions_next_ahead = tl.load(actions_ptr + env * actions_b + (t_ahead + 1) * actions_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
-    behavior_probs_next_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + (t_ahead + 1) * behavior_probs_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+    actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
+    behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
     rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
     if final_values_ptr is not None:
         final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
-    actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
-    if advantages_ptr is not None:
-        behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
     for block in range(tl.cdiv(T, BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -181,16 +187,13 @@ def kernel(
             truncated = tl.full(UNIT, False, tl.int1)  # retrace.yaml:12
         else:
             truncated = truncated_ahead != 0
-        actions_next = actions_next_ahead  # retrace.yaml:9
-        behavior_probs_next = behavior_probs_next_ahead.to(ACC)  # retrace.yaml:8
+        actions = actions_ahead  # retrace.yaml:9
+        behavior_probs = behavior_probs_ahead.to(ACC)  # retrace.yaml:8
         rewards = rewards_ahead.to(ACC)  # retrace.yaml:10
         if final_values_ptr is None:
             final_values = tl.full(UNIT, 0, ACC)  # retrace.yaml:13
         else:
             final_values = final_values_ahead.to(ACC)
-        actions = actions_ahead  # retrace.yaml:9
-        if advantages_ptr is not None:
-            behavior_probs = behavior_probs_ahead.to(ACC)  # retrace.yaml:8
         if MANY:
             # The next block's reads are under way while this one is computed.
             t_ahead = t - BLOCK
@@ -198,35 +201,35 @@ def kernel(
             terminated_ahead = tl.load(terminated_ptr + env * terminated_b + t_ahead * terminated_t, mask=here_ahead, other=0)
             if truncated_ptr is not None:
                 truncated_ahead = tl.load(truncated_ptr + env * truncated_b + t_ahead * truncated_t, mask=here_ahead, other=0)
-            actions_next_ahead = tl.load(actions_ptr + env * actions_b + (t_ahead + 1) * actions_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
-            behavior_probs_next_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + (t_ahead + 1) * behavior_probs_t, mask=here_ahead & (t_ahead + 1 < T), other=0)
+            actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
+            behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
             rewards_ahead = tl.load(rewards_ptr + env * rewards_b + t_ahead * rewards_t, mask=here_ahead, other=0)
             if final_values_ptr is not None:
                 final_values_ahead = tl.load(final_values_ptr + env * final_values_b + t_ahead * final_values_t, mask=here_ahead, other=0)
-            actions_ahead = tl.load(actions_ptr + env * actions_b + t_ahead * actions_t, mask=here_ahead, other=0)
-            if advantages_ptr is not None:
-                behavior_probs_ahead = tl.load(behavior_probs_ptr + env * behavior_probs_b + t_ahead * behavior_probs_t, mask=here_ahead, other=0)
         if gamma_ptr is None:
             gamma = tl.full(UNIT, gamma_value, ACC)  # retrace.yaml:18
         else:
             gamma = tl.load(gamma_ptr + env * gamma_b + t * gamma_t, mask=here, other=0).to(ACC)
         if lam_ptr is None:
-            lam_next = tl.full(UNIT, lam_value, ACC)  # retrace.yaml:19
+            lam = tl.full(UNIT, lam_value, ACC)  # retrace.yaml:19
         else:
-            lam_next = tl.load(lam_ptr + env * lam_b + (t + 1) * lam_t, mask=here & (t + 1 < T), other=0).to(ACC)
-        target_probs_next_taken = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + actions_next * target_probs_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:7
-        w_next = target_probs_next_taken / behavior_probs_next  # retrace.yaml:29
+            lam = tl.load(lam_ptr + env * lam_b + t * lam_t, mask=here, other=0).to(ACC)
+        target_probs_taken = tl.load(target_probs_ptr + env * target_probs_b + t * target_probs_t + actions * target_probs_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:7
+        w = target_probs_taken / behavior_probs  # retrace.yaml:29
         if c_bar_ptr is None:
-            c_bar_next = tl.full(UNIT, c_bar_value, ACC)  # retrace.yaml:20
+            c_bar = tl.full(UNIT, c_bar_value, ACC)  # retrace.yaml:20
         else:
-            c_bar_next = tl.load(c_bar_ptr + env * c_bar_b + (t + 1) * c_bar_t, mask=here & (t + 1 < T), other=0).to(ACC)
-        c_next = tl.where(t + 1 < T, lam_next * smaller(larger(w_next, tl.full(UNIT, 0, ACC)), c_bar_next), tl.full(UNIT, 0, ACC))  # retrace.yaml:30
+            c_bar = tl.load(c_bar_ptr + env * c_bar_b + t * c_bar_t, mask=here, other=0).to(ACC)
+        c = lam * smaller(larger(w, tl.full(UNIT, 0, ACC)), c_bar)  # retrace.yaml:30
+        c_next = earlier(c, c_in, slot, AXIS, SHAPE)
         sum_a_ = tl.full(SHAPE, 0, ACC)  # retrace.yaml:28
-        for a_at_ in range(A):
-            target_probs_next = tl.load(target_probs_ptr + env * target_probs_b + (t + 1) * target_probs_t + a_at_ * target_probs_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:7
-            q_values_next = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + a_at_ * q_values_a, mask=here & (t + 1 < T), other=0).to(ACC)  # retrace.yaml:6
-            sum_a_ = sum_a_ + target_probs_next * q_values_next
-        ev_next = tl.where(t + 1 < T, sum_a_, sum_a)  # retrace.yaml:28
+        for a_block in range(0, A, A_BLOCK):
+            a_at_ = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
+            target_probs = tl.load(target_probs_ptr + (env * (target_probs_b // A_ALIGN) + t * (target_probs_t // A_ALIGN)) * A_ALIGN + a_at_ * target_probs_a, mask=here & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:7
+            q_values = tl.load(q_values_ptr + (env * (q_values_b // A_ALIGN) + t * (q_values_t // A_ALIGN)) * A_ALIGN + a_at_ * q_values_a, mask=here & (a_at_ < A), other=0).to(ACC)  # retrace.yaml:6
+            sum_a_ = sum_a_ + tl.sum(tl.where(a_at_ < A, target_probs * q_values, 0), 0)
+        ev = sum_a_  # retrace.yaml:28
+        ev_next = earlier(ev, ev_in, slot, AXIS, SHAPE)
         next_value = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, ev_next))  # retrace.yaml:31
         q_values_taken = tl.load(q_values_ptr + env * q_values_b + t * q_values_t + actions * q_values_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:6
         q = q_values_taken  # retrace.yaml:27
@@ -236,24 +239,23 @@ def kernel(
         b = tl.broadcast_to(b, SHAPE)
         a, b = tl.associative_scan((a, b), AXIS, combine_tame if TAME else combine)
         d = tl.where((a == 0) | (d_in == 0), b, a * d_in + b)
+        targets = q + d  # retrace.yaml:41
         if targets_ptr is not None:
-            targets = q + d  # retrace.yaml:41
             tl.store(targets_ptr + env * targets_b + t * targets_t, targets, mask=here)  # retrace.yaml:41
         if advantages_ptr is not None:
             if rho_bar_ptr is None:
                 rho_bar = tl.full(UNIT, rho_bar_value, ACC)  # retrace.yaml:21
             else:
                 rho_bar = tl.load(rho_bar_ptr + env * rho_bar_b + t * rho_bar_t, mask=here, other=0).to(ACC)
-            target_probs_taken = tl.load(target_probs_ptr + env * target_probs_b + t * target_probs_t + actions * target_probs_a, mask=here & (actions >= 0) & (actions < A), other=float("nan")).to(ACC)  # retrace.yaml:7
-            w = target_probs_taken / behavior_probs  # retrace.yaml:29
-            q_values_next_taken = tl.load(q_values_ptr + env * q_values_b + (t + 1) * q_values_t + actions_next * q_values_a, mask=here & (t + 1 < T) & (actions_next >= 0) & (actions_next < A), other=float("nan")).to(ACC)  # retrace.yaml:6
-            q_next = q_values_next_taken  # retrace.yaml:27
-            d_next = earlier(d, d_in, slot, AXIS, SHAPE)
-            targets_next = tl.where(t + 1 < T, q_next + d_next, sum_a)  # retrace.yaml:41
+            targets_next = earlier(targets, targets_in, slot, AXIS, SHAPE)
             next_q = tl.where(terminated, tl.full(UNIT, 0, ACC), tl.where(truncated, final_values, targets_next))  # retrace.yaml:32
             advantages = smaller(rho_bar, w) * (rewards + gamma * next_q - q)  # retrace.yaml:42
             tl.store(advantages_ptr + env * advantages_b + t * advantages_t, advantages, mask=here)  # retrace.yaml:42
         d_in = tl.sum(tl.where(slot == BLOCK - 1, d, 0), AXIS, keep_dims=True)
+        c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), AXIS, keep_dims=True)
+        ev_in = tl.sum(tl.where(slot == BLOCK - 1, ev, 0), AXIS, keep_dims=True)
+        if advantages_ptr is not None:
+            targets_in = tl.sum(tl.where(slot == BLOCK - 1, targets, 0), AXIS, keep_dims=True)
 
 
 def strides(x, *dims):
@@ -281,6 +283,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    A_BLOCK = min(triton.next_power_of_2(A), 32)
+    A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = min(triton.next_power_of_2(T), 1024)
@@ -330,6 +334,8 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         B,
         T,
         A,
+        A_BLOCK,
+        A_ALIGN,
         ACC,
         INDEX,
         FAST,  # AXIS

@@ -14,6 +14,7 @@ from rlscan.program import (
     Load,
     Loop,
     Neighbour,
+    Previous,
     StageProgram,
     Statement,
     Store,
@@ -60,13 +61,16 @@ class Writer(ABC):
     def param(self, lines: Lines, load: Load) -> None: ...
 
     @abstractmethod
-    def loop_header(self, loop: Loop) -> str: ...
+    def loop_header(self, loop: Loop) -> tuple[str, ...]: ...
 
     @abstractmethod
     def accumulator(self, loop: Loop) -> str: ...
 
     @abstractmethod
     def neighbour(self, lines: Lines, statement: Neighbour) -> None: ...
+
+    @abstractmethod
+    def previous(self, lines: Lines, statement: Previous) -> None: ...
 
     @abstractmethod
     def keep(self, lines: Lines, keep: Keep) -> None: ...
@@ -140,14 +144,17 @@ class Writer(ABC):
                 self.assign(lines, statement)
             case Loop():
                 lines.add(f"{statement.target} = {self.accumulator(statement)}", self.note(statement.line))
-                lines.add(self.loop_header(statement))
-                lines.indent()
+                for line in self.loop_header(statement):
+                    lines.add(line)
+                    lines.indent(int(line.endswith(":")))
                 for inner in statement.body:
                     self.statement(lines, inner)
                 lines.add(f"{statement.target} = {self.accumulate(statement)}")
                 lines.indent(-1)
             case Neighbour():
                 self.neighbour(lines, statement)
+            case Previous():
+                self.previous(lines, statement)
             case Keep():
                 self.keep(lines, statement)
             case Store():

@@ -9,7 +9,7 @@ from rlscan.backends.base import Writer
 from rlscan.backends.printer import Lines, Printer
 from rlscan.ir import Const, Expr, Var
 from rlscan.names import suffix
-from rlscan.program import Keep, Load, Loop, Neighbour, StageProgram, Store, SweepProgram
+from rlscan.program import Keep, Load, Loop, Neighbour, Previous, StageProgram, Store, SweepProgram, Wanted
 from rlscan.schedule import Schedule, local_name
 
 
@@ -220,8 +220,8 @@ class CpuWriter(Writer):
 
     # -- the rest ---------------------------------------------------------------------------------------------------
 
-    def loop_header(self, loop: Loop) -> str:
-        return f"for {loop.index} in range({local_name(loop.axis)}):"
+    def loop_header(self, loop: Loop) -> tuple[str, ...]:
+        return (f"for {loop.index} in range({local_name(loop.axis)}):",)
 
     def accumulator(self, loop: Loop) -> str:
         return self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, True)
@@ -230,6 +230,9 @@ class CpuWriter(Writer):
         stage = self.stage_of[statement.carry]
         position = stage.carries.index(statement.carry)
         lines.add(f"{statement.target} = {self.held(stage, position, statement.distance)}")
+
+    def previous(self, lines: Lines, statement: Previous) -> None:
+        lines.add(f"{statement.target} = {statement.arriving}")
 
     def keep(self, lines: Lines, keep: Keep) -> None:
         lines.add(f"{keep.target}[{'t, i' if self.kind == 'steps' else 't'}] = {keep.carry}")
@@ -301,6 +304,12 @@ def _sweep(writer: CpuWriter, sweep: SweepProgram) -> dict[str, Any]:
         "backward": sweep.toward > 0,
         "wanted": writer.wanted(sweep.outputs),
         "stages": stages,
+        "carries_over": bool(stages or sweep.previous),
+        "previous": tuple({"local": held.arriving, "state": f"{held.source}_state"} for held, _ in sweep.previous),
+        "begin": tuple(line for held, wanted in sweep.previous for line in _hold(writer, held, held.start, wanted)),
+        "hand": tuple(
+            line for held, wanted in sweep.previous for line in _hold(writer, held, Var(held.source), wanted)
+        ),
         "after": after,
         "views": tuple(view for view in writer.views.values() if view.timed),
     }
@@ -316,6 +325,13 @@ def _stage(writer: CpuWriter, stage: StageProgram) -> dict[str, Any]:
         "handover": tuple(move for carry in carries for move in carry["moves"]),
         "carries": carries,
     }
+
+
+def _hold(writer: CpuWriter, previous: Previous, value: Expr, wanted: Wanted) -> tuple[str, ...]:
+    """Hold a value for the next step: as a local, and in `steps` for each environment."""
+    place = f"{previous.source}_state[i]" if writer.kind == "steps" else previous.arriving
+    line, condition = f"{place} = {writer.printer.argument(value)}", writer.wanted(wanted)
+    return (f"if {condition}:", f"    {line}") if condition else (line,)
 
 
 def _carry(writer: CpuWriter, stage: StageProgram, i: int, local: str, start: Expr, apply: Expr) -> dict[str, Any]:

@@ -10,7 +10,18 @@ from rlscan.backends.base import Writer, functions
 from rlscan.backends.printer import _BITAND, _BITOR, _UNARY, Lines, Printer
 from rlscan.backends.tiles import TILES
 from rlscan.ir import Const, Expr, Operator, Var
-from rlscan.program import Guarded, Keep, Load, Loop, Neighbour, StageProgram, Statement, Store, SweepProgram
+from rlscan.program import (
+    Guarded,
+    Keep,
+    Load,
+    Loop,
+    Neighbour,
+    Previous,
+    StageProgram,
+    Statement,
+    Store,
+    SweepProgram,
+)
 from rlscan.schedule import Schedule, local_name
 
 
@@ -64,6 +75,8 @@ class TritonWriter(Writer):
         self.dims = {item.name: item.dims for item in self.scan.inputs}
         self.time = ("t", "here")
         self.time_ahead = ("t_ahead", "here_ahead")
+        #: the positions that lie along a block's own first axis, and the named axis of each
+        self.across: dict[str, str] = {}
 
     def given(self, name: str) -> str:
         return f"{name}_ptr is not None"
@@ -75,11 +88,13 @@ class TritonWriter(Writer):
         return self.printer.literal(value.value, True)
 
     def address(self, source: str, dims: tuple[str, ...], time: str, index: dict[str, str]) -> str:
-        terms = [f"{source}_ptr"]
-        for dim in dims:
-            position = "env" if dim == "B" else time if dim == "T" else index[dim]
-            terms.append(f"{position} * {stride(source, dim)}")
-        return " + ".join(terms)
+        places = {"B": "env", "T": time, **index}
+        along = next((dim for dim in dims if places[dim] in self.across), None)
+        if along is None:
+            return " + ".join([f"{source}_ptr", *(f"{places[dim]} * {stride(source, dim)}" for dim in dims)])
+        # The axis's rows begin on multiples of what divides all strides, written so that Triton sees it and reads wide.
+        rows = [f"{places[dim]} * ({stride(source, dim)} // {along}_ALIGN)" for dim in dims if dim != along]
+        return f"{source}_ptr + ({' + '.join(rows)}) * {along}_ALIGN + {places[along]} * {stride(source, along)}"
 
     def load(self, lines: Lines, load: Load) -> None:
         lines.add(f"{load.target} = {self.cast(load, self.read(load, self.time))}", self.note(load.line))
@@ -110,7 +125,9 @@ class TritonWriter(Writer):
         ]
         # An index out of range must not read other memory; it shows as a NaN.
         other = 'float("nan")' if bounded and load.kind != "int" else "0"
-        mask = " & ".join([mask, *bounded])
+        # A block of an axis may reach beyond its end.
+        within = [f"({index[a]} < {local_name(a)})" for a, _ in load.index if index[a] in self.across]
+        mask = " & ".join([mask, *within, *bounded])
         address = (
             self.kept(load.source, time)
             if load.kept
@@ -187,8 +204,33 @@ class TritonWriter(Writer):
         address = f"{load.source}_ptr + env * {stride(load.source, 'B')} + {time} * {stride(load.source, 'T')}"
         lines.add(f"    {load.target} = tl.load({address}, mask={mask}, other=0).to(ACC)")
 
-    def loop_header(self, loop: Loop) -> str:
-        return f"for {loop.index} in range({local_name(loop.axis)}):"
+    def is_blocked(self, loop: Loop) -> bool:
+        """Whether a reduction takes its axis in blocks, as a third axis before the block's own two.
+
+        The innermost does, unless the axis has lanes elsewhere in the spec.
+        """
+        return loop.axis in self.schedule.reduced_axes and not any(isinstance(inner, Loop) for inner in loop.body)
+
+    def loop_header(self, loop: Loop) -> tuple[str, ...]:
+        size = local_name(loop.axis)
+        if not self.is_blocked(loop):
+            return (f"for {loop.index} in range({size}):",)
+        self.across[loop.index] = loop.axis
+        position = f"{loop.axis.lower()}_block"
+        return (
+            f"for {position} in range(0, {size}, {loop.axis}_BLOCK):",
+            f"{loop.index} = ({position} + tl.arange(0, {loop.axis}_BLOCK)[:, None, None]).to(INDEX)",
+        )
+
+    def accumulate(self, loop: Loop) -> str:
+        if not self.is_blocked(loop):
+            return super().accumulate(loop)
+        start = self.printer.literal(loop.start.value if isinstance(loop.start, Const) else 0, False)
+        value = f"tl.where({loop.index} < {local_name(loop.axis)}, {self.printer.argument(loop.value)}, {start})"
+        if loop.op == "sum":
+            return f"{loop.target} + tl.sum({value}, 0)"
+        order = self.printer.functions[loop.op]
+        return f"{order}({loop.target}, tl.reduce({value}, 0, {order}))"
 
     def accumulator(self, loop: Loop) -> str:
         shape = "SHAPE" if loop.timed else "NARROW"
@@ -203,6 +245,9 @@ class TritonWriter(Writer):
             # The first slots look back into the block before this one.
             value = f"earlier({value}, {self.held(stage, position, distance)}, slot, AXIS, SHAPE)"
         lines.add(f"{statement.target} = {value}")
+
+    def previous(self, lines: Lines, statement: Previous) -> None:
+        lines.add(f"{statement.target} = earlier({statement.source}, {statement.arriving}, slot, AXIS, SHAPE)")
 
     def identity(self, value: Expr) -> str:
         """An element of the identity, beside a block whose type it takes."""
@@ -242,9 +287,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
     launch_args += [f"0.0 if torch.is_tensor({param}) else {param}" for param in params]
     launch_args += [kept.name for kept in program.kept]
     for name, dims in tensors:
-        places = {"B": "batch", "T": "time"} if "T" in dims else {}
-        order = ", ".join(places.get(d, str(i)) for i, d in enumerate(dims))
-        launch_args.append(f"*strides({local_name(name)}, {order})")
+        launch_args.append(f"*strides({local_name(name)}, {', '.join(_places(dims))})")
     used = functions(schedule)
     combines = _combines(program.stages)
     tamed_by = dict.fromkeys(param for stage in scan.stages for param in stage.tamed_by)
@@ -256,6 +299,8 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "combines": tuple(combines.values()),
         "tame": " and ".join(f"not torch.is_tensor({p}) and -1 <= {p} <= 1" for p in map(local_name, tamed_by)),
         "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
+        "sizes": tuple(_sizes(schedule)),
+        "reduced": bool(schedule.reduced_axes),
         "lanes": tuple(_decode(schedule)),
         "lane_total": writer.lane_total,
         "rows": schedule.kind == "tile",
@@ -267,10 +312,35 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "entry": writer.body(program.entry),
         "kept": tuple(_kept(writer, kept.name, kept.outputs) for kept in program.kept),
         "sweeps": sweeps,
-        "uses_earlier": any(isinstance(statement, Neighbour) for statement in statements),
+        "uses_earlier": any(isinstance(statement, Neighbour | Previous) for statement in statements),
         "uses_order": bool(used & {"min", "max", "clip"}),
         "uses_tanh": "tanh" in used,
     }
+
+
+def _sizes(schedule: Schedule) -> list[dict[str, str]]:
+    """The kernel's arguments for the named axes, as they are declared and as a launch has them."""
+    sizes = [{"declared": local_name(axis), "name": local_name(axis), "value": ""} for axis in schedule.lane_axes]
+    for axis in schedule.reduced_axes:
+        size = local_name(axis)
+        others = [
+            f"*strides({local_name(item.name)}, {', '.join(_places(item.dims, axis))})"
+            for item in schedule.scan.inputs
+            if axis in item.dims
+        ]
+        values = {
+            size: "",
+            f"{axis}_BLOCK": f"min(triton.next_power_of_2({size}), 32)",
+            f"{axis}_ALIGN": f"math.gcd(16, {', '.join(others)})",
+        }
+        sizes += [{"declared": f"{name}: tl.constexpr", "name": name, "value": v} for name, v in values.items()]
+    return sizes
+
+
+def _places(dims: tuple[str, ...], without: str = "") -> list[str]:
+    """The places of a tensor's dims, in the caller's layout."""
+    named = {"B": "batch", "T": "time"} if "T" in dims else {}
+    return [named.get(dim, str(i)) for i, dim in enumerate(dims) if dim != without]
 
 
 def _kept(writer: TritonWriter, name: str, outputs: tuple[str, ...] | None) -> dict[str, str]:
@@ -293,6 +363,15 @@ def _sweep(
         "reads": reads,
         "arrivals": arrivals,
         "stages": tuple(_stage(writer, stage, combines) for stage in sweep.stages),
+        "previous": tuple(
+            {
+                "wanted": writer.wanted(wanted),
+                "name": previous.arriving,
+                "start": writer.printer.argument(previous.start),
+                "handover": _last(previous.source, 1),
+            }
+            for previous, wanted in sweep.previous
+        ),
         "after": writer.body(sweep.after),
     }
 
@@ -312,7 +391,7 @@ def _stage(writer: TritonWriter, stage: StageProgram, combines: dict[Operator, d
         "scanning": operands(stage.elements),
         # What the next block starts from: the carry at this one's last slots.
         "handover": tuple(
-            f"{writer.held(stage, i, d)} = tl.sum(tl.where(slot == BLOCK - {d}, {local}, 0), AXIS, keep_dims=True)"
+            f"{writer.held(stage, i, d)} = {_last(local, d)}"
             for i, local in enumerate(stage.carries)
             for d in range(stage.depth, 0, -1)
         ),
@@ -330,6 +409,11 @@ def _stage(writer: TritonWriter, stage: StageProgram, combines: dict[Operator, d
             )
         ),
     }
+
+
+def _last(value: str, distance: int) -> str:
+    """A block's value at its last slot, or `distance` − 1 before that."""
+    return f"tl.sum(tl.where(slot == BLOCK - {distance}, {value}, 0), AXIS, keep_dims=True)"
 
 
 def _maps(operator: Operator) -> Operator:
