@@ -12,10 +12,12 @@ Where one scan resets, every other must too, or its carry brings the other side 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from rlscan.diagnostics import Span, SpecError
-from rlscan.ir import Call, Const, Expr, Law, Ref, Scan, Stage, Take, children, rebuild
+from rlscan.ir import ZERO, Call, Const, Expr, Law, Ref, Scan, Stage, Take, children, rebuild
 from rlscan.operators import forgetful
 from rlscan.words import text
 
@@ -32,20 +34,30 @@ def prove_isolation(scan: Scan) -> list[Law]:
     laws = []
     for stage in scan.stages:
         _refuse_wrong_side(scan, stage)
-    for stage in scan.stages:
+    for stage in map(partial(_with_ends, scan), scan.stages):
         if stage.reset is None:
             continue
+        written = stage in scan.stages
+        if not written:
+            carries = ", ".join(carry.name for carry in stage.carries)
+            laws.append(
+                Law(
+                    "reset",
+                    f"where {_guard(_atoms(stage.reset))} holds, the carry {carries} is dropped",
+                    "its coefficient is exactly zero there",
+                )
+            )
         parts = zip(stage.operator.elements, stage.raw, stage.spans, forgetful(stage.operator), strict=True)
         for element, expr, span, forgot in parts:
             # The coefficient of a carry that is dropped here may be anything: the reset replaces it.
-            drops = forgot is not None
+            drops = forgot is not None and written
             _isolated(scan, stage, f"`{element}`", _inline(scan, expr, 0), span, own_reset_replaces=drops)
         if stage.keep is not None:
             # Whether a step is kept decides what it is, where it is reset too.
             keep = _inline(scan, stage.keep, 0)
             _isolated(scan, stage, "`keep`", keep, stage.spans[0], own_reset_replaces=False)
         for other in scan.stages:
-            if other is not stage:
+            if other.carries != stage.carries:
                 _cuts_too(scan, stage, other)
         for output in scan.outputs:
             value = _inline(scan, output.value, 0)
@@ -61,11 +73,106 @@ def prove_isolation(scan: Scan) -> list[Law]:
     return laws
 
 
+def _with_ends(scan: Scan, stage: Stage) -> Stage:
+    """The stage with the reset that its coefficients make where it has none; a kept step carries on, so makes none."""
+    if stage.reset is not None or stage.keep is not None:
+        return stage
+    flags = [flag for flag in _last_steps(scan, stage) if flag.offset == _right(stage)]
+    ends = tuple(flag for flag in flags if _drops(scan, stage, {flag: True}))
+    if not ends or _drops(scan, stage, {}):
+        return stage
+    return replace(stage, reset=ends[0] if len(ends) == 1 else Call("or", ends, "flag"), reset_span=stage.spans[0])
+
+
+def _right(stage: Stage) -> int:
+    """The offset at which a flag of an episode's last step drops a stage's carry."""
+    return 0 if stage.toward > 0 else -1
+
+
+def _last_steps(scan: Scan, stage: Stage) -> list[Ref]:
+    """The flags of episodes' last steps that decide over the coefficients of the carry."""
+    refs = (ref for expr, _ in _coefficients(stage) for ref in _refs(_inline(scan, expr, 0)))
+    return [ref for ref in dict.fromkeys(refs) if ref.name in _LAST_STEPS and ref.kind == "flag" and ref.timed]
+
+
+def _coefficients(stage: Stage) -> list[tuple[Expr, Expr]]:
+    """What the carry meets in a step, each with its value in a step that drops the carry."""
+    if stage.operator.name == "custom":
+        return []
+    pairs = zip(stage.raw, forgetful(stage.operator), strict=True)
+    return [(expr, forgot) for expr, forgot in pairs if forgot is not None]
+
+
+def _drops(scan: Scan, stage: Stage, case: dict[Expr, bool]) -> bool:
+    """Whether the carry is dropped wherever these flags are so, whatever the others are."""
+    if stage.reset is not None and _resolve(_inline(scan, stage.reset, 0), case) == _TRUE:
+        return True
+    coefficients = _coefficients(stage)
+    return bool(coefficients) and all(
+        _vanished(_resolve(_inline(scan, expr, 0), case), forgot) for expr, forgot in coefficients
+    )
+
+
+def _vanished(expr: Expr, nothing: Expr) -> bool:
+    """Whether a coefficient is the one that drops a carry: itself, as a factor, in both branches, or as 1 - 1."""
+    if expr == nothing:
+        return True
+    if not isinstance(expr, Call):
+        return False
+    if expr.fn == "where":
+        return _vanished(expr.args[1], nothing) and _vanished(expr.args[2], nothing)
+    if nothing != ZERO:
+        return False
+    if expr.fn == "mul":
+        return any(_vanished(arg, nothing) for arg in expr.args)
+    if expr.fn in ("div", "neg"):
+        return _vanished(expr.args[0], nothing)
+    if expr.fn == "add":
+        return all(_vanished(arg, nothing) for arg in expr.args)
+    return expr.fn == "sub" and isinstance(expr.args[0], Const) and expr.args[0] == expr.args[1]
+
+
+def _refuse_wrong_coefficient(scan: Scan, stage: Stage) -> None:
+    """The same fault without `reset`: a coefficient that a flag of the wrong step makes zero, and that of the right one does not.
+
+    A scan whose results read no carry where an episode ends may say so at whichever step it likes.
+    """
+    if stage.reset is not None and not any(ref.name in _LAST_STEPS for ref in _refs(_inline(scan, stage.reset, 0))):
+        return
+    right = _right(stage)
+    carries = {carry.name for carry in stage.carries}
+    for flag in _last_steps(scan, stage):
+        end = replace(flag, offset=right)
+        if flag.offset == right or _drops(scan, stage, {end: True}):
+            continue
+        if not _drops(scan, stage, {flag: True}) or _drops(scan, stage, {flag: False}):
+            continue
+        # In a forward scan the flag at t-1 ends the episode before t, so results are asked at the step that reads it.
+        read = [output.value for output in scan.outputs]
+        read += [expr for other in scan.stages if other.carries != stage.carries for expr in other.step]
+        if not any(
+            ref.name in carries for expr in read for ref in _refs(_resolve(_inline(scan, expr, 0), {end: True}))
+        ):
+            continue
+        when = "early" if flag.offset > right else "late"
+        dropped = "at that step" if stage.toward > 0 else "at the step after it"
+        edge = "" if stage.toward > 0 else f", with `{flag.name}: false` under `edge`"
+        raise SpecError(
+            "RLS406",
+            f"the reset is on the wrong side: where `{_flag_text(flag)}` holds, a {stage.direction} scan drops its carry "
+            f"too {when}",
+            flag.span or stage.spans[0],
+            f"`{flag.name}` marks an episode's last step, and a {stage.direction} scan drops its carry {dropped}:\n"
+            f"let `{_flag_text(end)}` drop it{edge}; a flag that marks a first step has another name, such as `start`",
+        )
+
+
 def _refuse_wrong_side(scan: Scan, stage: Stage) -> None:
     """A backward scan drops its carry at an episode's last step, a forward one at the step after it."""
+    _refuse_wrong_coefficient(scan, stage)
     if stage.reset is None:
         return
-    right = 0 if stage.toward > 0 else -1
+    right = _right(stage)
     for ref in _refs(_inline(scan, stage.reset, 0)):
         if ref.name in _LAST_STEPS and ref.offset > right:
             read, meant = _flag_text(ref), _flag_text(ref, ref.offset - right)
@@ -104,7 +211,7 @@ def _cuts_too(scan: Scan, stage: Stage, other: Stage) -> None:
     drops = zip(other.operator.elements, other.step, forgetful(other.operator), strict=True)
     dropping = [(_inline(scan, expr, at), nothing) for _, expr, nothing in drops if nothing is not None]
     for case, flags in _cases(_inline(scan, stage.reset, 0), stage):
-        if dropping and all(_resolve(expr, case) == nothing for expr, nothing in dropping):
+        if dropping and all(_vanished(_resolve(expr, case), nothing) for expr, nothing in dropping):
             continue
         carry = next(carry for carry in other.carries if carry.name not in scan.crosses)
         raise SpecError(
