@@ -560,7 +560,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
-    A_BLOCK = min(triton.next_power_of_2(A), 32)
+    A_BLOCK = min(triton.next_power_of_2(A), 4)
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     across = time_major
@@ -570,6 +570,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     CHUNK = max(2 * BLOCK, triton.next_power_of_2(T) // 2048)
     WARPS = 1
     MOST = 1024  # chunks of a row, scanned at once
+    WARPS = min(16, WARPS * 2)  # registers for the axis
     CHUNKS = triton.cdiv(T, CHUNK)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1

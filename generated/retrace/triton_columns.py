@@ -280,7 +280,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
-    A_BLOCK = min(triton.next_power_of_2(A), 32)
+    A_BLOCK = min(triton.next_power_of_2(A), 4)
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
@@ -289,6 +289,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
         steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
     BLOCK = min(triton.next_power_of_2(T), steps)
     WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    WARPS = min(16, WARPS * 2)  # registers for the axis
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)

@@ -283,13 +283,14 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A = q_values.shape[2]
     dtypes = [x.dtype for x in (q_values, target_probs, behavior_probs, rewards, final_values, last_q_values, last_target_probs) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
-    A_BLOCK = min(triton.next_power_of_2(A), 32)
+    A_BLOCK = min(triton.next_power_of_2(A), 4)
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
     BLOCK = min(triton.next_power_of_2(T), 1024)
     LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
     WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
+    WARPS = min(16, WARPS * 2)  # registers for the axis
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)
