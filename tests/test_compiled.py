@@ -99,3 +99,26 @@ def test_no_kernel_spills_at_its_usual_tile() -> None:
         )
     for case, (_, _, _, stack) in zip(cases, compiled(cases), strict=True):
         assert stack == 0, case[0]
+
+
+def test_no_reduced_axis_spills_at_the_tiles_that_launches_take() -> None:
+    """Every branch of the tile rules, with few actions and many."""
+    shapes = [("columns", "tb", B, 512) for B in (512, 4096, 16384, 65536, 2**20)]
+    shapes += [("tile", "bt", B, T) for B, T in ((4096, 32), (4096, 128), (4096, 512), (512, 1024), (512, 4096))]
+    cases = [
+        {"name": "retrace", "schedule": schedule, "layout": layout, "B": B, "T": T, "A": A}
+        for schedule, layout, B, T in shapes
+        for A in (4, 18)
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(ROOT)
+    code = [sys.executable, "tests/cubins.py"]
+    done = subprocess.run(
+        code, input=json.dumps(cases), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for case, found in zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        assert found["kernel"]["stack"] == 0, case
+        wide = sum(n for memory, n in found["kernel"]["memory"].items() if memory == "LDG.E.128")
+        # Four probabilities are 16 bytes, and rows of 18 begin on multiples of 8.
+        assert wide or case["A"] != 4, case
