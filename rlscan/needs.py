@@ -42,16 +42,21 @@ class _Needs:
 
     def _sweep(self, sweep: SweepProgram) -> SweepProgram:
         after = self._block(sweep.after)
-        stages = tuple(reversed([self._stage(stage) for stage in reversed(sweep.stages)]))
         stored = {g.statement.output for g in after if isinstance(g.statement, Store)}
         kept = self._of([g.statement.target for g in after if isinstance(g.statement, Keep)])
-        made = replace(sweep, stages=stages, after=after, outputs=self._wanted(stored | kept))
+        walked = stored | kept
+        # A walk begins with every carry of its stages, those that a call does not ask for among them.
+        for stage in sweep.stages:
+            for start in stage.starts:
+                self._mark(reads(start), walked)
+        stages = tuple(reversed([self._stage(stage) for stage in reversed(sweep.stages)]))
+        made = replace(sweep, stages=stages, after=after, outputs=self._wanted(walked))
         return made if made.outputs is None else _within(made)
 
     def _stage(self, stage: StageProgram) -> StageProgram:
         outputs = self._of(stage.carries)
-        for expr in (*stage.starts, *(assign.value for assign in stage.step)):
-            self._mark(reads(expr), outputs)
+        for assign in stage.step:
+            self._mark(reads(assign.value), outputs)
         return replace(stage, before=self._block(stage.before), outputs=self._wanted(outputs))
 
     def _block(self, block: Sequence[Guarded]) -> tuple[Guarded, ...]:
