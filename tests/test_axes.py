@@ -40,7 +40,7 @@ scan:
   reset: done[t]
   start: max(A, last)
 outputs:
-  sums: s[t] - where(done[t], 0, ev[t+1])
+  sums: s[t] + ev[t] - where(done[t], 0, ev[t+1])
   lows: low[t+1] - chosen[t]
 crosses: [q, p]
 """
