@@ -70,16 +70,16 @@ def compile_text(text: str, name: str, layout: str, backend: str | None, outputs
         dims={output.name: ("B", "T", *output.axes) for output in scan.outputs},
         whole=scan.whole,
         load=partial(generated, parsed),
-        choose=partial(choose, scan.lane_axes, cache(partial(_splits, scan))),
+        choose=partial(choose, scan.lane_axes, cache(partial(splits, scan))),
         recompile=compile_text,
     )
 
 
-def _splits(scan: Scan) -> bool:
+def splits(scan: Scan) -> bool:
     """Whether `chunks` serves the scan: asked where a call has few and long rows, and not before."""
-    from rlscan.schedule import splits
+    from rlscan import schedule
 
-    return splits(scan)
+    return schedule.splits(scan)
 
 
 def generated(spec: Spec, backend: str, kind: str) -> ModuleType:

@@ -16,8 +16,8 @@ RESERVED = frozenset(
         "functools row lane live here here_ahead t_ahead slot block step steps env t i lo hi left right width span total "
         "dtypes combine combine_tame TAME kernel launch arguments packed programs warps compiled earlier nearest larger "
         "smaller tanh strides batch time options timed CHUNK CHUNKS MOST chunk chunks place groups across least end composed "
-        "arriving first second third without widest out time_major lanes variant signature swap part take index rows range min "
-        "max abs float int bool len print type tuple next isinstance "
+        "tile arriving first second third without widest out time_major lanes variant signature swap part take index rows range "
+        "min max abs float int bool len print type tuple next isinstance "
     ).split()
 )
 

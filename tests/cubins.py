@@ -1,17 +1,21 @@
 """Compiles generated kernels for GPUs that are not there, with the arguments that a launch would give them, and counts.
 
 Run as a script, in a process of its own whose Triton is not the interpreter: cases as JSON on standard input, counts as JSON
-on standard output. A case is an estimator's name, a schedule, a layout, B, T and a compute capability.
+on standard output. A case is an estimator's name, a schedule, a layout, B, T and a compute capability; `A` and `F` are sizes of
+named axes, `optional` gives the optional inputs too, `outputs` names those that are asked for, `params` their values.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,8 @@ POINTERS = {
 KINDS = {"flag": torch.bool, "int": torch.int64}
 #: instructions that a cubin's text has, without their predicates
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P[T\d]+ )?([A-Z0-9_]+)((?:\.[A-Za-z0-9_]+)*)")
+#: what a kernel does, as Triton's own text has it before any GPU is thought of
+OPERATIONS = re.compile(r'tt\.load|tt\.store|tt\.scan(?=")')
 
 
 def arguments(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...], int]:
@@ -52,10 +58,13 @@ def arguments(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...], int]:
         return torch.empty([sizes[dim] for dim in ordered], dtype=dtype, device="meta")
 
     given = [
-        empty(item.dims, KINDS.get(item.kind, number)) if item.default is None or case.get("truncations") else None
+        empty(item.dims, KINDS.get(item.kind, number)) if item.default is None or case.get("optional") else None
         for item in spec.inputs
     ]
-    outputs = [empty(("B", "T", *output.axes), number) for output in lift(spec).outputs]
+    wanted = case.get("outputs", [output.name for output in spec.outputs])
+    outputs = [
+        empty(("B", "T", *output.axes), number) if output.name in wanted else None for output in lift(spec).outputs
+    ]
     params = [case.get("params", {}).get(param.name, param.default) for param in spec.params]
     made = module.arguments(time_first, *given, *outputs, *params)
     return module, made[-2], made[-1]
@@ -82,7 +91,7 @@ def source(kernel: Any, values: tuple[Any, ...]) -> ASTSource:
 
 
 def counted(case: dict[str, Any]) -> dict[str, Any]:
-    """Registers, bytes of stack, and instructions by name, of each kernel of the case."""
+    """Registers, bytes of stack, instructions by name and width, and operations, of each kernel of the case."""
     module, values, warps = arguments(case)
     found = {}
     for name in ("composed", "arriving", "kernel"):
@@ -108,10 +117,12 @@ def counted(case: dict[str, Any]) -> dict[str, Any]:
             "registers": int(registers),
             "stack": int(stack),
             "instructions": Counter(mnemonic for mnemonic, _ in INSTRUCTION.findall(sass) if mnemonic != "NOP"),
+            "program": Counter(OPERATIONS.findall(compiled.asm["ttir"])),
             "memory": Counter(m + rest for m, rest in INSTRUCTION.findall(sass) if m in ("LDG", "STG")),
         }
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps([counted(case) for case in json.load(sys.stdin)]))
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        print(json.dumps(list(pool.map(counted, json.load(sys.stdin)))))

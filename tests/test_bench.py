@@ -17,7 +17,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rlscan import cli, oracle
+from rlscan import cli, entry, oracle, store
 from rlscan.bench import cases, clock, commands, harness, peers, plots, report, scans, tune
 from rlscan.bench.cases import Case
 from rlscan.bench.peers import Peer, Prepared
@@ -572,16 +572,50 @@ def test_the_tiles_worth_a_try_fit_a_program() -> None:
             assert 2 <= LANES * BLOCK / (32 * warps) <= 64
 
 
+def test_the_tiles_worth_a_try_of_long_rows() -> None:
+    for total, across in ((64, True), (8, True), (1, True), (64, False)):
+        tiles = list(tune.split_candidates(total, across, 1024))
+        assert 5 < len(tiles) < 150
+        for LANES, BLOCK, CHUNK, warps, most in tiles:
+            assert LANES == 1 or (across and total >= LANES)
+            assert CHUNK % BLOCK == 0
+            assert CHUNK > BLOCK
+            assert 4 <= LANES * BLOCK / (32 * warps) <= 16
+            assert most == 1024
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("layout", ["bt", "tb"])
+@pytest.mark.parametrize("estimator", store.builtins())
+def test_a_tile_is_put_in_the_place_of_the_modules_own(estimator: str, layout: str) -> None:
+    """Also where an axis is left out, which a launch has with size 1; and the estimator's own module keeps its tile."""
+    case = cases.Case(estimator, layout, 3, 40)
+    inputs = cases.inputs(case, "cpu")
+    results = case.compiled()(**inputs)
+    for kind, tile in (("tile", (2, 16, 1)), ("columns", (2, 16, 1)), ("chunks", (2, 4, 8, 1, 4))):
+        arguments = tune.arguments_of(case, inputs, results)
+        module = tune.loaded(case, kind, tile)
+        module.launch(*arguments)
+        assert module.tile(40, 3, True) == tile
+        assert entry.generated(case.spec, "triton", kind).tile is not module.tile
+        outputs = arguments[1 + len(case.spec.inputs) :][: len(results)]
+        for x, y in zip(outputs, results, strict=True):
+            torch.testing.assert_close(x.reshape(y.shape), y, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.gpu
-def test_tiles_on_a_gpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "shape", "names"), [("gae", "64x32", ()), ("eligibility_traces", "2x8192", ("chunk",))]
+)
+def test_tiles_on_a_gpu(tmp_path: Path, estimator: str, shape: str, names: tuple[str, ...]) -> None:
     path = tmp_path / "tiles.json"
-    found = invoke(cli.app, ["bench", "--tune", "-e", "gae", "-s", "64x32", "--layouts", "bt", "-j", str(path)])
+    found = invoke(cli.app, ["bench", "--tune", "-e", estimator, "-s", shape, "--layouts", "bt", "-j", str(path)])
     assert found.exit_code == 0, found.output
-    (shape,) = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["shapes"].values()
-    tiles = [tile for tile in shape["tiles"] if "us" in tile]
+    (found_there,) = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["shapes"].values()
+    tiles = [tile for tile in found_there["tiles"] if "us" in tile]
     assert tiles == sorted(tiles, key=lambda tile: tile["us"])
     assert sum(tile.get("chosen", False) for tile in tiles) == 1
-    assert {"block", "lanes", "warps", "us", "registers", "spills"} <= tiles[0].keys()
+    assert {"block", "lanes", "warps", "us", "registers", "spills", *names} <= tiles[0].keys()
 
 
 @pytest.mark.gpu

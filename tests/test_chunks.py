@@ -14,7 +14,6 @@ import torch
 
 import rlscan
 from rlscan import oracle, store
-from rlscan.backends import tiles
 from rlscan.choice import SPLIT, choose
 from rlscan.emit import emit
 from rlscan.lift import lift
@@ -41,14 +40,10 @@ def spec_named(name: str) -> Spec:
 
 
 @pytest.fixture
-def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def module(tmp_path: Path) -> Any:
     """A spec's module with a tile of its own."""
 
     def made(name: str, lanes: int, block: int, chunk: int) -> ModuleType:
-        # Two chunks are scanned at once: a row has more.
-        lines = (f"LANES, BLOCK, CHUNK, WARPS, MOST = {lanes}, {block}, {chunk}, 1, 2",)
-        for wide in (False, True):
-            monkeypatch.setitem(tiles.TILES, ("chunks", wide), lines)
         path = tmp_path / f"{name}_{lanes}_{block}_{chunk}.py"
         path.write_text(emit(plan(lift(spec_named(name)), "chunks"), "triton", store.templates()), encoding="utf-8")
         found = importlib.util.spec_from_file_location(path.stem, path)
@@ -56,6 +51,8 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         assert found.loader
         loaded = importlib.util.module_from_spec(found)
         found.loader.exec_module(loaded)
+        # Two chunks are scanned at once: a row has more.
+        loaded.tile = lambda *_: (lanes, block, chunk, 1, 2)  # type: ignore[attr-defined]
         return loaded
 
     return made

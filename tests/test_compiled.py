@@ -1,6 +1,8 @@
 """What a GPU compiler makes of the generated kernels: Triton compiles for a target without a driver.
 
-It runs in a process of its own, as this one may have Triton's interpreter switched on.
+It runs in processes of their own, as this one may have Triton's interpreter switched on. tests/registers.json is what came of
+each kernel at each tile that a launch takes; `RLSCAN_GOLDEN=write pytest tests/test_compiled.py` writes it anew, and its diff
+shows what a change did to every kernel.
 """
 
 from __future__ import annotations
@@ -9,107 +11,36 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlscan import store
+from rlscan.bench.cases import spec_of
+
 ROOT = Path(__file__).parent.parent
-SCRIPT = '''
-import importlib.util, json, re, subprocess, sys, tempfile
-from pathlib import Path
-import triton, triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+TABLE = ROOT / "tests" / "registers.json"
 
-def loads(path, absent, kinds):
-    """The pointers that the compiled kernel reads, by argument name."""
-    spec = importlib.util.spec_from_file_location("generated", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["generated"] = module
-    spec.loader.exec_module(module)
-    kernel = module.kernel
-    fixed = {"ACC": tl.float32, "INDEX": tl.int32, "LANES": 2, "BLOCK": 64, "FULL": True, "MANY": False, "AXIS": 0}
-    fixed |= {"TAME": False, "A": 4, "A_BLOCK": 4, "A_ALIGN": 4}
-    signature, constants = {}, {}
-    for i, name in enumerate(kernel.arg_names):
-        if name in fixed:
-            signature[name], constants[(i,)] = "constexpr", fixed[name]
-        elif name.endswith("_ptr") and (name[:-4] in absent):
-            signature[name], constants[(i,)] = "constexpr", None
-        elif name.endswith("_ptr"):
-            signature[name] = "*" + kinds.get(name[:-4], "fp32")
-        else:
-            signature[name] = "fp64" if name.endswith("_value") else "i32"
-    options = {"num_warps": 1, "enable_fp_fusion": True}
-    compiled = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32), options=options)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
-        file.flush()
-        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    stack = max(map(int, re.findall(r"STACK:(\\d+)", usage)))
-    return *(compiled.asm["ttir"].count(op) for op in ("tt.load", "tt.store", '"tt.scan"')), stack
+#: schedule, layout, and shapes that take every branch of its tile rules
+SHAPES = (
+    ("tile", "bt", ((4096, 32), (4096, 128), (4096, 512), (512, 1024), (512, 4096), (512, 8192))),
+    ("columns", "tb", ((512, 4096), (4096, 128), (16384, 512), (65536, 512), (2**20, 32))),
+    ("chunks", "bt", ((64, 131072),)),
+    ("chunks", "tb", ((64, 131072), (8, 2**20))),
+)
 
-print(json.dumps([loads(*case) for case in json.loads(sys.argv[1])]))
-'''
+#: sizes of named axes that are worth a look; with features, time lies across memory's rows in either layout
+AXES: dict[str, tuple[dict[str, int], ...]] = {
+    "retrace": ({"A": 4}, {"A": 18}),
+    "eligibility_traces": ({}, {"F": 8}),
+    "episodic_prefix_sum": ({}, {"F": 8}),
+}
 
 
-def compiled(cases: list[tuple[str, list[str], dict[str, str]]]) -> list[list[int]]:
-    """(loads, stores, scans, bytes of stack) of each (module, absent arguments, pointer types)."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    code = [sys.executable, "-c", SCRIPT, json.dumps(cases)]
-    done = subprocess.run(code, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-KINDS = {"terminated": "i1", "truncated": "i1", "actions": "i64"}
-PARAMS = ["gamma", "lam", "rho_bar", "c_bar", "pg_rho_bar"]
-
-
-@pytest.mark.parametrize("schedule", ["triton_tile", "triton_columns"])
-def test_truncations_that_are_not_given_are_not_read(schedule: str) -> None:
-    path = f"generated/gae/{schedule}.py"
-    outputs = 2
-    with_them, without = compiled([(path, PARAMS, KINDS), (path, [*PARAMS, "truncated", "final_values"], KINDS)])
-    # rewards, values[t], values[t+1], terminated, last_value, and the two of truncations.
-    assert with_them[:2] == [7, outputs]
-    assert without[:2] == [5, outputs]
-
-
-@pytest.mark.parametrize("schedule", ["triton_tile", "triton_columns"])
-def test_an_output_not_asked_for_is_not_computed(schedule: str) -> None:
-    """Retrace's advantages alone take the target of the step before, by a scan of its own."""
-    none = ["truncated", "final_values", *PARAMS]
-    path = f"generated/retrace/{schedule}.py"
-    every, targets_only = compiled([(path, none, KINDS), (path, [*none, "advantages"], KINDS)])
-    assert every[1] == 2
-    assert targets_only[1] == 1
-    assert targets_only[2] == every[2] - 1
-
-
-def test_no_kernel_spills_at_its_usual_tile() -> None:
-    cases: list[Any] = []
-    for path in sorted((ROOT / "generated").glob("*/triton_*.py")):
-        kinds = KINDS | {"done": "i1", "start": "i1"}
-        cases.append(
-            (str(path), ["truncated", "final_values", "start", "initial_trace", "initial_sum", *PARAMS], kinds)
-        )
-    for case, (_, _, _, stack) in zip(cases, compiled(cases), strict=True):
-        assert stack == 0, case[0]
-
-
-def test_no_reduced_axis_spills_at_the_tiles_that_launches_take() -> None:
-    """Every branch of the tile rules, with few actions and many."""
-    shapes = [("columns", "tb", B, 512) for B in (512, 4096, 16384, 65536, 2**20)]
-    shapes += [("tile", "bt", B, T) for B, T in ((4096, 32), (4096, 128), (4096, 512), (512, 1024), (512, 4096))]
-    cases = [
-        {"name": "retrace", "schedule": schedule, "layout": layout, "B": B, "T": T, "A": A}
-        for schedule, layout, B, T in shapes
-        for A in (4, 18)
-    ]
+def counted(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each case, what its kernels take: see tests/cubins.py."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
     code = [sys.executable, "tests/cubins.py"]
@@ -117,8 +48,90 @@ def test_no_reduced_axis_spills_at_the_tiles_that_launches_take() -> None:
         code, input=json.dumps(cases), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    for case, found in zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        assert found["kernel"]["stack"] == 0, case
-        wide = sum(n for memory, n in found["kernel"]["memory"].items() if memory == "LDG.E.128")
-        # Four probabilities are 16 bytes, and rows of 18 begin on multiples of 8.
-        assert wide or case["A"] != 4, case
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def cases_of(name: str) -> list[dict[str, Any]]:
+    """Every tile on sm_90; of each schedule one with all optional inputs there, and one on the GPUs before and after."""
+    every: list[dict[str, Any]] = []
+    for schedule, layout, shapes in SHAPES:
+        for size in AXES.get(name, ({},)):
+            if "F" in size and schedule != "columns":
+                continue
+            usual = {"name": name, "schedule": schedule, "layout": layout, **size}
+            every += [{**usual, "B": B, "T": T, "arch": 90} for B, T in shapes]
+            B, T = shapes[-1] if schedule == "tile" else shapes[0]
+            if any(item.default is not None for item in spec_of(name).inputs):
+                every.append({**usual, "B": B, "T": T, "arch": 90, "optional": True})
+        every += [{**usual, "B": B, "T": T, "arch": arch} for arch in (80, 100)]
+    return every
+
+
+def label(case: dict[str, Any]) -> str:
+    axes = "".join(f"×{case[axis]}" for axis in "AF" if axis in case)
+    rest = ", optional inputs too" if case.get("optional") else ""
+    return f"{case['schedule']} {case['layout']} {case['B']}×{case['T']}{axes} sm_{case['arch']}{rest}"
+
+
+def row(found: dict[str, Any]) -> dict[str, int]:
+    """What the table keeps of a kernel. wide: of the accesses to memory, those of 128 bits a thread."""
+    memory = found["memory"]
+    return {
+        "registers": found["registers"],
+        "instructions": sum(found["instructions"].values()),
+        "accesses": sum(memory.values()),
+        "wide": sum(n for access, n in memory.items() if access.endswith(".128")),
+    }
+
+
+@pytest.mark.parametrize("name", store.builtins())
+def test_every_kernel_at_every_tile(name: str) -> None:
+    """No kernel spills; memory is read and written by 128 bits where it is contiguous; registers are the table's."""
+    cases = cases_of(name)
+    rows: dict[str, dict[str, int]] = {}
+    for case, kernels in zip(cases, counted(cases), strict=True):
+        for kernel, found in kernels.items():
+            at = f"{label(case)}: {kernel}"
+            assert found["stack"] == 0, f"{name} {at} spills"
+            rows[at] = row(found)
+            if kernel == "kernel" and case["B"] * case.get("F", 1) >= 32 and wide_stores(case):
+                stores = {access: n for access, n in found["memory"].items() if access.startswith("STG")}
+                assert set(stores) == {"STG.E.128"}, f"{name} {at}: {stores}"
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    if os.environ.get("RLSCAN_GOLDEN") == "write":
+        table = {"triton": version("triton"), "kernels": {**table["kernels"], name: rows}}
+        TABLE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    if table["triton"] != version("triton"):
+        pytest.skip(f"the table's registers are those of triton {table['triton']}; nothing spills, and loads are wide")
+    assert rows == table["kernels"][name]
+
+
+def wide_stores(case: dict[str, Any]) -> bool:
+    """Whether neighbouring environments or steps lie side by side in memory in the order in which the kernel has them.
+
+    Not of a walk backward along a row: its addresses descend, which reads as fast by single numbers. With actions a thread
+    has fewer environments, as it holds their actions.
+    """
+    if case["schedule"] == "tile" or case["layout"] == "bt":
+        return spec_of(case["name"]).scans[0].direction == "forward"
+    return "A" not in case
+
+
+@pytest.mark.parametrize("schedule", ["tile", "columns"])
+def test_truncations_that_are_not_given_are_not_read(schedule: str) -> None:
+    case = {"name": "gae", "schedule": schedule, "layout": "bt", "B": 64, "T": 64}
+    with_them, without = (found["kernel"]["program"] for found in counted([{**case, "optional": True}, case]))
+    # rewards, values[t], values[t+1], terminated, last_value, and the two of truncations.
+    assert with_them == {"tt.load": 7, "tt.scan": 1, "tt.store": 2}
+    assert without == {"tt.load": 5, "tt.scan": 1, "tt.store": 2}
+
+
+@pytest.mark.parametrize("schedule", ["tile", "columns"])
+def test_an_output_not_asked_for_is_not_computed(schedule: str) -> None:
+    """Retrace's advantages alone take the target of the step before, by a scan of its own."""
+    case = {"name": "retrace", "schedule": schedule, "layout": "bt", "B": 64, "T": 64}
+    every, targets = (found["kernel"]["program"] for found in counted([case, {**case, "outputs": ["targets"]}]))
+    assert every["tt.store"] == 2
+    assert targets["tt.store"] == 1
+    assert targets["tt.scan"] == every["tt.scan"] - 1

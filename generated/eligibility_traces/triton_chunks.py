@@ -14,6 +14,8 @@ Schedule chunks, forward in time.
 # spec sha256: 77fb698507119cc60b1edea1ef5bcf8c086354c280344f4954bd15fcae728ec5
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -63,7 +65,8 @@ def composed(
     lam_t,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -95,7 +98,7 @@ def composed(
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
         truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-    features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+    features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -112,7 +115,7 @@ def composed(
             terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if truncated_ptr is not None:
                 truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-            features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+            features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
         terminated_prev = tl.where(t - 1 >= 0, terminated_prev, tl.full(UNIT, False, tl.int1))
         truncated_prev = tl.where(t - 1 >= 0, truncated_prev, tl.full(UNIT, False, tl.int1))
         if gamma_ptr is None:
@@ -167,7 +170,8 @@ def arriving(
     lam_t,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -188,7 +192,7 @@ def arriving(
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
-        initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
+        initial_trace = tl.load(initial_trace_ptr + env * (initial_trace_b // F_ALIGN) * F_ALIGN + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros(NARROW, ACC) + initial_trace
     tl.store(z_arriving_ptr + lane * CHUNKS, z_in)
     for first in range(0, CHUNKS, MOST):
@@ -234,7 +238,8 @@ def kernel(
     lam_t,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -263,14 +268,14 @@ def kernel(
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
-        initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
+        initial_trace = tl.load(initial_trace_ptr + env * (initial_trace_b // F_ALIGN) * F_ALIGN + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros(NARROW, ACC) + tl.load(z_arriving_ptr + lane * CHUNKS + chunk, mask=live, other=0)
     t_ahead = place.to(INDEX)
     here_ahead = live & (t_ahead < end)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
         truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-    features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+    features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -287,7 +292,7 @@ def kernel(
             terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if truncated_ptr is not None:
                 truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-            features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+            features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
         terminated_prev = tl.where(t - 1 >= 0, terminated_prev, tl.full(UNIT, False, tl.int1))
         truncated_prev = tl.where(t - 1 >= 0, truncated_prev, tl.full(UNIT, False, tl.int1))
         if gamma_ptr is None:
@@ -306,7 +311,7 @@ def kernel(
         z = tl.where(a == 0, b, a * z_in + b)
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
-            tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
+            tl.store(traces_ptr + (env * (traces_b // F_ALIGN) + t * (traces_t // F_ALIGN)) * F_ALIGN + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
         z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), AXIS, keep_dims=True)
 
 
@@ -327,6 +332,19 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total, across):
+    """How many lanes and steps a program's block has, the steps of a chunk, a program's warps, and the chunks scanned at once.
+
+    For windows of T steps of `total` lanes; across: time lies across memory's rows.
+    """
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
+    MOST = 1024
+    return LANES, BLOCK, CHUNK, WARPS, MOST
+
+
 def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -335,13 +353,10 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     F = features.shape[2]
     dtypes = [x.dtype for x in (features, initial_trace) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    F_ALIGN = math.gcd(16, *strides(features, batch, time), *strides(initial_trace, 0), *strides(traces, batch, time))
     total = B * F
     across = time_major or total > B
-    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 32) if across else 1
-    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
-    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
-    MOST = 1024  # chunks of a row, scanned at once
+    LANES, BLOCK, CHUNK, WARPS, MOST = tile(T, total, across)
     CHUNKS = triton.cdiv(T, CHUNK)
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, T + CHUNK, (total + LANES) * CHUNKS) < 2**31 else tl.int64
@@ -372,6 +387,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         B,
         T,
         F,
+        F_ALIGN,
         CHUNK,
         CHUNKS,
         ACC,

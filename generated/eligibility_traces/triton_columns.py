@@ -14,6 +14,8 @@ Schedule columns, forward in time.
 # spec sha256: 77fb698507119cc60b1edea1ef5bcf8c086354c280344f4954bd15fcae728ec5
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -57,7 +59,8 @@ def kernel(
     lam_t,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
     AXIS: tl.constexpr,
@@ -83,14 +86,14 @@ def kernel(
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
-        initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
+        initial_trace = tl.load(initial_trace_ptr + env * (initial_trace_b // F_ALIGN) * F_ALIGN + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros(NARROW, ACC) + initial_trace
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
         truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-    features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+    features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(T, BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -107,7 +110,7 @@ def kernel(
             terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if truncated_ptr is not None:
                 truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-            features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+            features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
         terminated_prev = tl.where(t - 1 >= 0, terminated_prev, tl.full(UNIT, False, tl.int1))
         truncated_prev = tl.where(t - 1 >= 0, truncated_prev, tl.full(UNIT, False, tl.int1))
         if gamma_ptr is None:
@@ -126,7 +129,7 @@ def kernel(
         z = tl.where(a == 0, b, a * z_in + b)
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
-            tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
+            tl.store(traces_ptr + (env * (traces_b // F_ALIGN) + t * (traces_t // F_ALIGN)) * F_ALIGN + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
         z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), AXIS, keep_dims=True)
 
 
@@ -147,6 +150,17 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
+    BLOCK = min(triton.next_power_of_2(T), steps)
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -155,13 +169,9 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     F = features.shape[2]
     dtypes = [x.dtype for x in (features, initial_trace) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    F_ALIGN = math.gcd(16, *strides(features, batch, time), *strides(initial_trace, 0), *strides(traces, batch, time))
     total = B * F
-    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
-    if total > 32768:
-        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
-    BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -184,6 +194,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         B,
         T,
         F,
+        F_ALIGN,
         ACC,
         INDEX,
         0,  # AXIS

@@ -14,6 +14,8 @@ Schedule tile, forward in time.
 # spec sha256: 77fb698507119cc60b1edea1ef5bcf8c086354c280344f4954bd15fcae728ec5
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -60,7 +62,8 @@ def kernel(
     lam_t,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
     AXIS: tl.constexpr,
@@ -86,14 +89,14 @@ def kernel(
     if initial_trace_ptr is None:
         initial_trace = tl.full(UNIT, 0, ACC)  # eligibility_traces.yaml:9
     else:
-        initial_trace = tl.load(initial_trace_ptr + env * initial_trace_b + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
+        initial_trace = tl.load(initial_trace_ptr + env * (initial_trace_b // F_ALIGN) * F_ALIGN + f_lane * initial_trace_f, mask=live, other=0).to(ACC)  # eligibility_traces.yaml:9
     z_in = tl.zeros(NARROW, ACC) + initial_trace
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
     terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if truncated_ptr is not None:
         truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-    features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+    features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(T, BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -110,7 +113,7 @@ def kernel(
             terminated_prev_ahead = tl.load(terminated_ptr + env * terminated_b + (t_ahead - 1) * terminated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if truncated_ptr is not None:
                 truncated_prev_ahead = tl.load(truncated_ptr + env * truncated_b + (t_ahead - 1) * truncated_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
-            features_ahead = tl.load(features_ptr + env * features_b + t_ahead * features_t + f_lane * features_f, mask=here_ahead, other=0)
+            features_ahead = tl.load(features_ptr + (env * (features_b // F_ALIGN) + t_ahead * (features_t // F_ALIGN)) * F_ALIGN + f_lane * features_f, mask=here_ahead, other=0)
         terminated_prev = tl.where(t - 1 >= 0, terminated_prev, tl.full(UNIT, False, tl.int1))
         truncated_prev = tl.where(t - 1 >= 0, truncated_prev, tl.full(UNIT, False, tl.int1))
         if gamma_ptr is None:
@@ -129,7 +132,7 @@ def kernel(
         z = tl.where(a == 0, b, a * z_in + b)
         traces = z  # eligibility_traces.yaml:24
         if traces_ptr is not None:
-            tl.store(traces_ptr + env * traces_b + t * traces_t + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
+            tl.store(traces_ptr + (env * (traces_b // F_ALIGN) + t * (traces_t // F_ALIGN)) * F_ALIGN + f_lane * traces_f, traces, mask=here)  # eligibility_traces.yaml:24
         z_in = tl.sum(tl.where(slot == BLOCK - 1, z, 0), AXIS, keep_dims=True)
 
 
@@ -150,6 +153,15 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, features, terminated, truncated, initial_trace, traces, gamma, lam):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -158,11 +170,9 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
     F = features.shape[2]
     dtypes = [x.dtype for x in (features, initial_trace) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
+    F_ALIGN = math.gcd(16, *strides(features, batch, time), *strides(initial_trace, 0), *strides(traces, batch, time))
     total = B * F
-    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(features, terminated, truncated, initial_trace, traces)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -185,6 +195,7 @@ def arguments(time_major, features, terminated, truncated, initial_trace, traces
         B,
         T,
         F,
+        F_ALIGN,
         ACC,
         INDEX,
         FAST,  # AXIS

@@ -13,6 +13,8 @@ Schedule chunks, forward in time.
 # spec sha256: 8bc8b68694ab6c65f4e30e64cb6cc7f0540207843aaaf68b63147b8e831909ba
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -54,7 +56,8 @@ def composed(
     sums_f,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -87,7 +90,7 @@ def composed(
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if start_ptr is not None:
         start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-    x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+    x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -108,7 +111,7 @@ def composed(
                 done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if start_ptr is not None:
                 start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-            x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+            x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
         done_prev = tl.where(t - 1 >= 0, done_prev, tl.full(UNIT, False, tl.int1))
         a = tl.where(done_prev | start, tl.full(UNIT, 0, ACC), tl.full(UNIT, 1, ACC))  # episodic_prefix_sum.yaml:15
         b = x  # episodic_prefix_sum.yaml:16
@@ -146,7 +149,8 @@ def arriving(
     sums_f,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -167,7 +171,7 @@ def arriving(
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
-        initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
+        initial_sum = tl.load(initial_sum_ptr + env * (initial_sum_b // F_ALIGN) * F_ALIGN + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros(NARROW, ACC) + initial_sum
     tl.store(c_arriving_ptr + lane * CHUNKS, c_in)
     for first in range(0, CHUNKS, MOST):
@@ -205,7 +209,8 @@ def kernel(
     sums_f,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     CHUNK,
     CHUNKS,
     ACC: tl.constexpr,
@@ -234,7 +239,7 @@ def kernel(
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
-        initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
+        initial_sum = tl.load(initial_sum_ptr + env * (initial_sum_b // F_ALIGN) * F_ALIGN + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros(NARROW, ACC) + tl.load(c_arriving_ptr + lane * CHUNKS + chunk, mask=live, other=0)
     t_ahead = place.to(INDEX)
     here_ahead = live & (t_ahead < end)
@@ -242,7 +247,7 @@ def kernel(
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if start_ptr is not None:
         start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-    x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+    x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(tl.minimum(CHUNK, T - chunk * CHUNK), BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -263,7 +268,7 @@ def kernel(
                 done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if start_ptr is not None:
                 start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-            x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+            x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
         done_prev = tl.where(t - 1 >= 0, done_prev, tl.full(UNIT, False, tl.int1))
         a = tl.where(done_prev | start, tl.full(UNIT, 0, ACC), tl.full(UNIT, 1, ACC))  # episodic_prefix_sum.yaml:15
         b = x  # episodic_prefix_sum.yaml:16
@@ -273,7 +278,7 @@ def kernel(
         c = tl.where(a == 0, b, a * c_in + b)
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
-            tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
+            tl.store(sums_ptr + (env * (sums_b // F_ALIGN) + t * (sums_t // F_ALIGN)) * F_ALIGN + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
         c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), AXIS, keep_dims=True)
 
 
@@ -294,6 +299,19 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total, across):
+    """How many lanes and steps a program's block has, the steps of a chunk, a program's warps, and the chunks scanned at once.
+
+    For windows of T steps of `total` lanes; across: time lies across memory's rows.
+    """
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
+    MOST = 1024
+    return LANES, BLOCK, CHUNK, WARPS, MOST
+
+
 def arguments(time_major, x, done, start, initial_sum, sums):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -302,13 +320,10 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     F = x.shape[2]
     dtypes = [x.dtype for x in (x, initial_sum) if x is not None]
     ACC = (tl.float64 if torch.float64 in dtypes else tl.float32) if out.is_floating_point() else tl.int64
+    F_ALIGN = math.gcd(16, *strides(x, batch, time), *strides(initial_sum, 0), *strides(sums, batch, time))
     total = B * F
     across = time_major or total > B
-    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 32) if across else 1
-    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
-    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
-    MOST = 1024  # chunks of a row, scanned at once
+    LANES, BLOCK, CHUNK, WARPS, MOST = tile(T, total, across)
     CHUNKS = triton.cdiv(T, CHUNK)
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, T + CHUNK, (total + LANES) * CHUNKS) < 2**31 else tl.int64
@@ -333,6 +348,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         B,
         T,
         F,
+        F_ALIGN,
         CHUNK,
         CHUNKS,
         ACC,

@@ -13,6 +13,8 @@ Schedule columns, forward in time.
 # spec sha256: 8bc8b68694ab6c65f4e30e64cb6cc7f0540207843aaaf68b63147b8e831909ba
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -48,7 +50,8 @@ def kernel(
     sums_f,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
     AXIS: tl.constexpr,
@@ -74,7 +77,7 @@ def kernel(
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
-        initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
+        initial_sum = tl.load(initial_sum_ptr + env * (initial_sum_b // F_ALIGN) * F_ALIGN + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros(NARROW, ACC) + initial_sum
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
@@ -82,7 +85,7 @@ def kernel(
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if start_ptr is not None:
         start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-    x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+    x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(T, BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -103,7 +106,7 @@ def kernel(
                 done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if start_ptr is not None:
                 start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-            x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+            x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
         done_prev = tl.where(t - 1 >= 0, done_prev, tl.full(UNIT, False, tl.int1))
         a = tl.where(done_prev | start, tl.full(UNIT, 0, ACC), tl.full(UNIT, 1, ACC))  # episodic_prefix_sum.yaml:15
         b = x  # episodic_prefix_sum.yaml:16
@@ -113,7 +116,7 @@ def kernel(
         c = tl.where(a == 0, b, a * c_in + b)
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
-            tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
+            tl.store(sums_ptr + (env * (sums_b // F_ALIGN) + t * (sums_t // F_ALIGN)) * F_ALIGN + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
         c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), AXIS, keep_dims=True)
 
 
@@ -134,6 +137,17 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
+    BLOCK = min(triton.next_power_of_2(T), steps)
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, x, done, start, initial_sum, sums):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -142,13 +156,9 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     F = x.shape[2]
     dtypes = [x.dtype for x in (x, initial_sum) if x is not None]
     ACC = (tl.float64 if torch.float64 in dtypes else tl.float32) if out.is_floating_point() else tl.int64
+    F_ALIGN = math.gcd(16, *strides(x, batch, time), *strides(initial_sum, 0), *strides(sums, batch, time))
     total = B * F
-    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
-    if total > 32768:
-        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
-    BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -165,6 +175,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         B,
         T,
         F,
+        F_ALIGN,
         ACC,
         INDEX,
         0,  # AXIS

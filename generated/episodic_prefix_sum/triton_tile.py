@@ -13,6 +13,8 @@ Schedule tile, forward in time.
 # spec sha256: 8bc8b68694ab6c65f4e30e64cb6cc7f0540207843aaaf68b63147b8e831909ba
 # made by rlscan from that file and this schedule's template; `rlscan build` makes it again
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -51,7 +53,8 @@ def kernel(
     sums_f,
     B,
     T,
-    F,
+    F: tl.constexpr,
+    F_ALIGN: tl.constexpr,
     ACC: tl.constexpr,
     INDEX: tl.constexpr,
     AXIS: tl.constexpr,
@@ -77,7 +80,7 @@ def kernel(
     if initial_sum_ptr is None:
         initial_sum = tl.full(UNIT, 0, ACC)  # episodic_prefix_sum.yaml:9
     else:
-        initial_sum = tl.load(initial_sum_ptr + env * initial_sum_b + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
+        initial_sum = tl.load(initial_sum_ptr + env * (initial_sum_b // F_ALIGN) * F_ALIGN + f_lane * initial_sum_f, mask=live, other=0).to(ACC)  # episodic_prefix_sum.yaml:9
     c_in = tl.zeros(NARROW, ACC) + initial_sum
     t_ahead = slot.to(INDEX)
     here_ahead = live & (t_ahead < T)
@@ -85,7 +88,7 @@ def kernel(
         done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
     if start_ptr is not None:
         start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-    x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+    x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
     for block in range(tl.cdiv(T, BLOCK)):
         t = t_ahead
         here = here_ahead
@@ -106,7 +109,7 @@ def kernel(
                 done_prev_ahead = tl.load(done_ptr + env * done_b + (t_ahead - 1) * done_t, mask=here_ahead & (t_ahead - 1 >= 0), other=0)
             if start_ptr is not None:
                 start_ahead = tl.load(start_ptr + env * start_b + t_ahead * start_t, mask=here_ahead, other=0)
-            x_ahead = tl.load(x_ptr + env * x_b + t_ahead * x_t + f_lane * x_f, mask=here_ahead, other=0)
+            x_ahead = tl.load(x_ptr + (env * (x_b // F_ALIGN) + t_ahead * (x_t // F_ALIGN)) * F_ALIGN + f_lane * x_f, mask=here_ahead, other=0)
         done_prev = tl.where(t - 1 >= 0, done_prev, tl.full(UNIT, False, tl.int1))
         a = tl.where(done_prev | start, tl.full(UNIT, 0, ACC), tl.full(UNIT, 1, ACC))  # episodic_prefix_sum.yaml:15
         b = x  # episodic_prefix_sum.yaml:16
@@ -116,7 +119,7 @@ def kernel(
         c = tl.where(a == 0, b, a * c_in + b)
         sums = c  # episodic_prefix_sum.yaml:20
         if sums_ptr is not None:
-            tl.store(sums_ptr + env * sums_b + t * sums_t + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
+            tl.store(sums_ptr + (env * (sums_b // F_ALIGN) + t * (sums_t // F_ALIGN)) * F_ALIGN + f_lane * sums_f, sums, mask=here)  # episodic_prefix_sum.yaml:20
         c_in = tl.sum(tl.where(slot == BLOCK - 1, c, 0), AXIS, keep_dims=True)
 
 
@@ -137,6 +140,15 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, x, done, start, initial_sum, sums):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -145,11 +157,9 @@ def arguments(time_major, x, done, start, initial_sum, sums):
     F = x.shape[2]
     dtypes = [x.dtype for x in (x, initial_sum) if x is not None]
     ACC = (tl.float64 if torch.float64 in dtypes else tl.float32) if out.is_floating_point() else tl.int64
+    F_ALIGN = math.gcd(16, *strides(x, batch, time), *strides(initial_sum, 0), *strides(sums, batch, time))
     total = B * F
-    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(x, done, start, initial_sum, sums)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (
@@ -166,6 +176,7 @@ def arguments(time_major, x, done, start, initial_sum, sums):
         B,
         T,
         F,
+        F_ALIGN,
         ACC,
         INDEX,
         FAST,  # AXIS

@@ -166,8 +166,8 @@ def composed(
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
     for a_block in range(0, A, A_BLOCK):
         a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
-        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        last_target_probs = tl.load(last_target_probs_ptr + env * (last_target_probs_b // A_ALIGN) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + env * (last_q_values_b // A_ALIGN) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     a_run = tl.full(NARROW, 1, ACC)
     b_run = tl.full(NARROW, 0, ACC)
@@ -434,8 +434,8 @@ def kernel(
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
     for a_block in range(0, A, A_BLOCK):
         a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
-        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        last_target_probs = tl.load(last_target_probs_ptr + env * (last_target_probs_b // A_ALIGN) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + env * (last_q_values_b // A_ALIGN) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     d_in = tl.zeros(NARROW, ACC) + tl.load(d_arriving_ptr + lane * CHUNKS + chunk, mask=live, other=0)
     t_ahead = (T - 1 - place).to(INDEX)
@@ -552,6 +552,22 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total, across):
+    """How many lanes and steps a program's block has, the steps of a chunk, a program's warps, and the chunks scanned at once.
+
+    For windows of T steps of `total` lanes; across: time lies across memory's rows.
+    """
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
+    MOST = 1024
+    WARPS = min(16, WARPS * 2)  # registers for the axis
+    if LANES > 1:
+        BLOCK //= 2
+    return LANES, BLOCK, CHUNK, WARPS, MOST
+
+
 def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -564,14 +580,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     across = time_major
-    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 32) if across else 1
-    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
-    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
-    MOST = 1024  # chunks of a row, scanned at once
-    WARPS = min(16, WARPS * 2)  # registers for the axis
-    if LANES > 1:
-        BLOCK //= 2
+    LANES, BLOCK, CHUNK, WARPS, MOST = tile(T, total, across)
     CHUNKS = triton.cdiv(T, CHUNK)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1

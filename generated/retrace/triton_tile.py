@@ -161,8 +161,8 @@ def kernel(
     sum_a = tl.full(NARROW, 0, ACC)  # retrace.yaml:23
     for a_block in range(0, A, A_BLOCK):
         a_at = (a_block + tl.arange(0, A_BLOCK)[:, None, None]).to(INDEX)
-        last_target_probs = tl.load(last_target_probs_ptr + (env * (last_target_probs_b // A_ALIGN)) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
-        last_q_values = tl.load(last_q_values_ptr + (env * (last_q_values_b // A_ALIGN)) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
+        last_target_probs = tl.load(last_target_probs_ptr + env * (last_target_probs_b // A_ALIGN) * A_ALIGN + a_at * last_target_probs_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:15
+        last_q_values = tl.load(last_q_values_ptr + env * (last_q_values_b // A_ALIGN) * A_ALIGN + a_at * last_q_values_a, mask=live & (a_at < A), other=0).to(ACC)  # retrace.yaml:14
         sum_a = sum_a + tl.sum(tl.where(a_at < A, last_target_probs * last_q_values, 0), 0)
     d_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
     c_in = tl.zeros(NARROW, ACC) + tl.full(UNIT, 0, ACC)
@@ -275,6 +275,16 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = min(triton.next_power_of_2(T), 1024)
+    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
+    WARPS = min(16, WARPS * 2)  # registers for the axis
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages, gamma, lam, c_bar, rho_bar):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -286,11 +296,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A_BLOCK = min(triton.next_power_of_2(A), 4)
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
-    # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = min(triton.next_power_of_2(T), 1024)
-    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
-    WARPS = min(16, WARPS * 2)  # registers for the axis
+    LANES, BLOCK, WARPS = tile(T, total)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(q_values, target_probs, behavior_probs, actions, rewards, terminated, truncated, final_values, last_q_values, last_target_probs, targets, advantages)

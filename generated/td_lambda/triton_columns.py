@@ -156,6 +156,17 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
+    BLOCK = min(triton.next_power_of_2(T), steps)
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, rewards, values, terminated, truncated, final_values, last_value, returns, gamma, lam):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -164,12 +175,7 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
     dtypes = [x.dtype for x in (rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
-    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
-    if total > 32768:
-        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
-    BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(rewards, values, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

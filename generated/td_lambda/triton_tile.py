@@ -159,6 +159,15 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
+    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, rewards, values, terminated, truncated, final_values, last_value, returns, gamma, lam):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -167,10 +176,7 @@ def arguments(time_major, rewards, values, terminated, truncated, final_values, 
     dtypes = [x.dtype for x in (rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
-    # A row of up to 4096 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = triton.next_power_of_2(T) if T <= 4096 else 1024
-    LANES = 8 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // 512) if T <= 512 else max(1, BLOCK // 1024) if T <= 4096 else 4
+    LANES, BLOCK, WARPS = tile(T, total)
     span = widest(rewards, values, terminated, truncated, final_values, last_value, returns)
     INDEX = tl.int32 if max(span, total + LANES) < 2**31 else tl.int64
     packed = (

@@ -511,6 +511,19 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total, across):
+    """How many lanes and steps a program's block has, the steps of a chunk, a program's warps, and the chunks scanned at once.
+
+    For windows of T steps of `total` lanes; across: time lies across memory's rows.
+    """
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
+    MOST = 1024
+    return LANES, BLOCK, CHUNK, WARPS, MOST
+
+
 def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
     """The environments' programs, the chunks, the kernels' arguments in order and their warps, for what `launch` takes."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -520,11 +533,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
     across = time_major
-    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 32) if across else 1
-    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
-    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
-    MOST = 1024  # chunks of a row, scanned at once
+    LANES, BLOCK, CHUNK, WARPS, MOST = tile(T, total, across)
     CHUNKS = triton.cdiv(T, CHUNK)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1

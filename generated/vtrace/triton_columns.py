@@ -256,6 +256,17 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
+    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
+    if total > 32768:
+        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
+    BLOCK = min(triton.next_power_of_2(T), steps)
+    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -264,12 +275,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     dtypes = [x.dtype for x in (target_log_probs, behavior_log_probs, rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
-    # Few environments: many steps a block, over several warps. Many: a warp each, with fewer steps and more lanes.
-    steps, LANES = (512, 4) if total <= 1024 else (128, 16) if total <= 8192 else (16, 8)
-    if total > 32768:
-        steps, LANES = (8, 16) if total <= 2**18 else (4, 32)
-    BLOCK = min(triton.next_power_of_2(T), steps)
-    WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
+    LANES, BLOCK, WARPS = tile(T, total)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)

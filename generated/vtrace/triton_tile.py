@@ -259,6 +259,15 @@ def widest(*tensors):
     return max(spans)
 
 
+def tile(T, total):
+    """How many lanes and steps a program's block has, and its warps, for windows of T steps of `total` lanes."""
+    # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
+    BLOCK = min(triton.next_power_of_2(T), 1024)
+    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
+    WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
+    return LANES, BLOCK, WARPS
+
+
 def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages, gamma, lam, rho_bar, c_bar, pg_rho_bar):
     """The grid, the kernel's arguments in order and its warps, for inputs, outputs and params as `launch` has them."""
     batch, time = (1, 0) if time_major else (0, 1)
@@ -267,10 +276,7 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     dtypes = [x.dtype for x in (target_log_probs, behavior_log_probs, rewards, values, final_values, last_value) if x is not None]
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
-    # A row of up to 1024 steps is one block; a longer one goes through blocks of 1024, each read ahead.
-    BLOCK = min(triton.next_power_of_2(T), 1024)
-    LANES = 4 if BLOCK <= 32 else 2 if BLOCK <= 128 else 1
-    WARPS = max(1, LANES * BLOCK // (128 if BLOCK <= 512 else 256))
+    LANES, BLOCK, WARPS = tile(T, total)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1
     span = widest(target_log_probs, behavior_log_probs, rewards, values, terminated, truncated, final_values, last_value, vs, pg_advantages)

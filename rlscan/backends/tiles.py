@@ -1,4 +1,4 @@
-"""tiles: the block that a Triton launch takes, as lines of the generated `arguments`.
+"""tiles: the block that a Triton launch takes, as lines of the generated `tile`.
 
 The lines know `T`, `total` (environments × the lanes of each) and, for `chunks`, `across` (time lies across memory's rows).
 `rlscan bench --tune` measures those of `tile` and `columns` on another GPU. `chunks` was measured with GAE and serves all.
@@ -19,7 +19,7 @@ _CHUNKS = (
     "LANES = min(triton.next_power_of_2(total), 32) if across else 1",
     "BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)",
     "CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)",
-    "MOST = 1024  # chunks of a row, scanned at once",
+    "MOST = 1024",
 )
 #: The block of a launch from T and the number of lanes, as found best on an H200 (benchmarks/results/tiles-h200.json). A step
 #: that holds many values at once needs fewer steps a thread, or its registers spill: the second of each pair.

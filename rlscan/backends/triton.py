@@ -90,11 +90,14 @@ class TritonWriter(Writer):
     def address(self, source: str, dims: tuple[str, ...], time: str, index: dict[str, str]) -> str:
         places = {"B": "env", "T": time, **index}
         along = next((dim for dim in dims if places[dim] in self.across), None)
+        if along is None and dims and places[dims[-1]] == f"{dims[-1].lower()}_lane":
+            along = dims[-1]
         if along is None:
             return " + ".join([f"{source}_ptr", *(f"{places[dim]} * {stride(source, dim)}" for dim in dims)])
         # The axis's rows begin on multiples of what divides all strides, written so that Triton sees it and reads wide.
         rows = [f"{places[dim]} * ({stride(source, dim)} // {along}_ALIGN)" for dim in dims if dim != along]
-        return f"{source}_ptr + ({' + '.join(rows)}) * {along}_ALIGN + {places[along]} * {stride(source, along)}"
+        row = f"({' + '.join(rows)})" if len(rows) > 1 else rows[0]
+        return f"{source}_ptr + {row} * {along}_ALIGN + {places[along]} * {stride(source, along)}"
 
     def load(self, lines: Lines, load: Load) -> None:
         lines.add(f"{load.target} = {self.cast(load, self.read(load, self.time))}", self.note(load.line))
@@ -300,7 +303,7 @@ def view(schedule: Schedule) -> dict[str, Any]:
         "tame": " and ".join(f"not torch.is_tensor({p}) and -1 <= {p} <= 1" for p in map(local_name, tamed_by)),
         "integers": scan.whole and any(item.kind == "num" for item in scan.inputs),
         "sizes": tuple(_sizes(schedule)),
-        "reduced": bool(schedule.reduced_axes),
+        "named_axes": bool(schedule.lane_axes or schedule.reduced_axes),
         "lanes": tuple(_decode(schedule)),
         "lane_total": writer.lane_total,
         "rows": schedule.kind == "tile",
@@ -335,21 +338,20 @@ def _for_axes(schedule: Schedule) -> list[str]:
 
 def _sizes(schedule: Schedule) -> list[dict[str, str]]:
     """The kernel's arguments for the named axes, as they are declared and as a launch has them."""
-    sizes = [{"declared": local_name(axis), "name": local_name(axis), "value": ""} for axis in schedule.lane_axes]
-    for axis in schedule.reduced_axes:
+    tensors = [(item.name, item.dims) for item in schedule.scan.inputs]
+    tensors += [(output.name, ("B", "T", *output.axes)) for output in schedule.scan.outputs]
+    values: dict[str, str] = {}
+    for axis in (*schedule.lane_axes, *schedule.reduced_axes):
         size = local_name(axis)
         others = [
-            f"*strides({local_name(item.name)}, {', '.join(_places(item.dims, axis))})"
-            for item in schedule.scan.inputs
-            if axis in item.dims
+            f"*strides({local_name(name)}, {', '.join(_places(dims, axis))})" for name, dims in tensors if axis in dims
         ]
-        values = {
-            size: "",
-            f"{axis}_BLOCK": f"min(triton.next_power_of_2({size}), 4)",
-            f"{axis}_ALIGN": f"math.gcd(16, {', '.join(others)})",
-        }
-        sizes += [{"declared": f"{name}: tl.constexpr", "name": name, "value": v} for name, v in values.items()]
-    return sizes
+        # Known when compiled: a lane's place on the axis is then no division at run time, and Triton sees neighbours.
+        values[size] = ""
+        if axis in schedule.reduced_axes:
+            values[f"{axis}_BLOCK"] = f"min(triton.next_power_of_2({size}), 4)"
+        values[f"{axis}_ALIGN"] = f"math.gcd(16, {', '.join(others)})"
+    return [{"declared": f"{name}: tl.constexpr", "name": name, "value": v} for name, v in values.items()]
 
 
 def _places(dims: tuple[str, ...], without: str = "") -> list[str]:

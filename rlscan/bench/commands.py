@@ -165,24 +165,26 @@ def _tune(planned: Sequence[cases.Case], device: str, budget: float, json_path: 
         raise ValueError("--tune times Triton's kernels, and there is no GPU that torch can use")
     shapes: dict[str, Any] = {}
     made = {**harness.surroundings(device, commit=commit), "runs": [{"what": tune.WHAT, "shapes": shapes}]}
-    for case in planned:
-        reason = cases.too_large(case, device)
-        if reason:
-            typer.echo(f"{case}: not run: {reason}", err=True)
-            continue
-        found = tune.tiles(case, budget=budget / len(planned))
-        shapes[f"{case.title} {case.layout} {case.B}x{case.T}"] = found
-        best, own = found["tiles"][0], next(tile for tile in found["tiles"] if tile.get("chosen"))
-        typer.echo(
-            f"{case}: copy {found['copy']}, chosen {_tile(own)}, best {_tile(best)} "
-            f"({found['tried']} of {found['candidates']} tried)"
-        )
-        if json_path is not None:
-            harness.write(json_path, made)
+    with tune.compilers() as pool:
+        for case in planned:
+            reason = cases.too_large(case, device)
+            if reason:
+                typer.echo(f"{case}: not run: {reason}", err=True)
+                continue
+            found = tune.tiles(case, pool, budget=budget / len(planned))
+            shapes[f"{case.title} {case.layout} {case.B}x{case.T}"] = found
+            best, own = found["tiles"][0], next(tile for tile in found["tiles"] if tile.get("chosen"))
+            typer.echo(
+                f"{case}: copy {found['copy']}, chosen {_tile(own)}, best {_tile(best)} "
+                f"({found['tried']} of {found['candidates']} tried)"
+            )
+            if json_path is not None:
+                harness.write(json_path, made)
 
 
 def _tile(tile: dict[str, Any]) -> str:
-    return f"{tile['us']} ({tile['lanes']} lanes × {tile['block']} steps, {tile['warps']} warps)"
+    chunk = f", {tile['chunk']} a chunk" if "chunk" in tile else ""
+    return f"{tile['us']} ({tile['lanes']} lanes × {tile['block']} steps{chunk}, {tile['warps']} warps)"
 
 
 def _draw(results: Path, folder: Path) -> None:
