@@ -19,13 +19,10 @@ from itertools import product
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import ZERO, Call, Const, Expr, Law, Ref, Scan, Stage, Take, children, rebuild
 from rlscan.operators import forgetful
+from rlscan.spec import LAST_STEPS
 from rlscan.words import text
 
 _MAX_FLAGS = 8
-#: Inputs that say by their names that a step is its episode's last, as every flag of an episode does in this language.
-_LAST_STEPS = frozenset(
-    {"done", "dones", "terminal", "terminals", "terminated", "truncated", "terminations", "truncations"}
-)
 _TRUE, _FALSE = Const(True, "flag"), Const(False, "flag")
 
 
@@ -92,7 +89,7 @@ def _right(stage: Stage) -> int:
 def _last_steps(scan: Scan, stage: Stage) -> list[Ref]:
     """The flags of episodes' last steps that decide over the coefficients of the carry."""
     refs = (ref for expr, _ in _coefficients(stage) for ref in _refs(_inline(scan, expr, 0)))
-    return [ref for ref in dict.fromkeys(refs) if ref.name in _LAST_STEPS and ref.kind == "flag" and ref.timed]
+    return [ref for ref in dict.fromkeys(refs) if ref.name in LAST_STEPS and ref.kind == "flag" and ref.timed]
 
 
 def _coefficients(stage: Stage) -> list[tuple[Expr, Expr]]:
@@ -137,7 +134,7 @@ def _refuse_wrong_coefficient(scan: Scan, stage: Stage) -> None:
 
     A scan whose results read no carry where an episode ends may say so at whichever step it likes.
     """
-    if stage.reset is not None and not any(ref.name in _LAST_STEPS for ref in _refs(_inline(scan, stage.reset, 0))):
+    if stage.reset is not None and not any(ref.name in LAST_STEPS for ref in _refs(_inline(scan, stage.reset, 0))):
         return
     right = _right(stage)
     carries = {carry.name for carry in stage.carries}
@@ -174,7 +171,7 @@ def _refuse_wrong_side(scan: Scan, stage: Stage) -> None:
         return
     right = _right(stage)
     for ref in _refs(_inline(scan, stage.reset, 0)):
-        if ref.name in _LAST_STEPS and ref.offset > right:
+        if ref.name in LAST_STEPS and ref.offset > right:
             read, meant = _flag_text(ref), _flag_text(ref, ref.offset - right)
             dropped = "at that step" if stage.toward > 0 else "at the step after it"
             edge = "" if stage.toward > 0 else f", with `{ref.name}: false` under `edge`"

@@ -256,6 +256,8 @@ class _Lifter:
     # -- kinds ------------------------------------------------------------------------------------------------------
 
     def as_number(self, expr: Expr, node: ast.AST) -> Expr:
+        if isinstance(expr, Const) and expr.kind == "flag":
+            raise self.error("RLS306", "a flag is used as a number", node, f"write `{int(expr.value)}`")
         if kind_of(expr) == "flag":
             flag = ast.unparse(node)
             flag = flag if len(flag) <= 40 else "flag"
@@ -271,6 +273,9 @@ class _Lifter:
         return expr
 
     def as_flag(self, expr: Expr, node: ast.AST) -> Expr:
+        if isinstance(expr, Const) and expr.kind == "number":
+            meant = "`false`" if expr.value == 0 else "`true`" if expr.value == 1 else "`false` or `true`"
+            raise self.error("RLS305", "a number is used as a flag", node, f"write {meant}")
         if kind_of(expr) != "flag":
             raise self.error(
                 "RLS305", "a number is used as a flag", node, "compare it (x > 0), or declare the input as `flag[…]`"
@@ -455,11 +460,12 @@ class _Lifter:
         if offset and name not in self.scope.edges:
             side = "after" if offset > 0 else "before"
             past = "past the last step" if offset > 0 else "before the first step"
+            value = "false" if self.scope.kind_and_axes(name)[0] == "flag" else "0"
             raise self.error(
                 "RLS304",
                 f"`{name}[t{offset:+d}]` is read {past}, and nothing says what it is there",
                 node,
-                f"add it under `edge:`, as in `{name}: 0` or `{name}: {{{side}: …}}`",
+                f"add it under `edge:`, as in `{name}: {value}` or `{name}: {{{side}: …}}`",
             )
         edge = self.scope.edges.get(name)
         if offset and edge and not (edge.both or (edge.after if offset > 0 else edge.before)):

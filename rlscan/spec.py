@@ -45,6 +45,12 @@ RESERVED = frozenset(
 )
 
 
+#: Inputs that say by their names that a step is its episode's last, as every flag of an episode does in this language.
+LAST_STEPS = frozenset(
+    {"done", "dones", "terminal", "terminals", "terminated", "truncated", "terminations", "truncations"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One expression of the whitelist: its text as written, its `ast`, and where in the file it begins.

@@ -282,6 +282,17 @@ def test_without_an_end_nothing_is_said_of_isolation() -> None:
     assert row.note == "nothing was compared: no drawn flags end an episode in every scan"
 
 
+def test_a_row_is_named_by_the_flags_that_there_are() -> None:
+    def rows(text: str) -> set[str]:
+        return {name for name, *_ in trial.Subject(parse(text), CPU).properties()}
+
+    assert "all done" in rows(DIFFERENCE)
+    masked = DIFFERENCE.replace("done: flag", "mask: flag").replace("reset: done[t]", "keep: not mask[t]")
+    assert {"all flags"} == rows(masked) & {"all done", "all flags"}
+    without = DIFFERENCE.replace("  done: flag[B, T]\n", "").replace("  reset: done[t]\n", "")
+    assert not rows(without) & {"all done", "all flags"}
+
+
 def test_results_that_are_not_finite_are_no_agreement() -> None:
     spec = parse(DIFFERENCE.replace("sums: s[t]", "sums: log(-exp(s[t]))"))
     subject = trial.Subject(spec, CPU)
