@@ -8,7 +8,7 @@
 - commutative:  decided, not required: only then may a reduction reorder.
 - isolation:    where an episode ends, nothing of the other side is read (`isolation`).
 
-Raises SpecError with codes RLS402 to RLS406; a false law comes with numbers that a person can check by hand.
+Raises SpecError with codes RLS402 to RLS405; a false law comes with numbers that a person can check by hand.
 """
 
 from __future__ import annotations
