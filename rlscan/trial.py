@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlscan import compiler, oracle, store
-from rlscan.beyond import far_sides, poisoned
+from rlscan.beyond import far_sides, implied_resets, poisoned
 from rlscan.draw import Arrays, draw, draw_param
 from rlscan.parse import parse
 from rlscan.spec import BATCH, LAST_STEPS, TIME, Spec
@@ -129,7 +129,7 @@ class Subject:
                 self.agrees,
             )
         yield "strides", [Case(layout, B=4, seed=1) for layout in LAYOUTS], self.ignores_strides
-        if any(block.reset for block in self.spec.scans):
+        if any(block.reset for block in self.spec.scans) or any(implied_resets(self.spec)):
             cases = [Case(layout, seed=seed, done=0.4) for layout in LAYOUTS for seed in range(4)]
             yield "isolation", cases, self.isolates
 

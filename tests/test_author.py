@@ -155,6 +155,52 @@ def test_a_leak_is_found_where_agreement_sees_nothing(here: Path, monkeypatch: p
     assert "is nan, and should be" in found.stderr
 
 
+IMPLIED = {
+    "update": DIFFERENCE.replace("  a: fade\n  b: x[t]\n", "  update: x[t] + where(done[t], 0, fade * s)\n"),
+    "coefficient": DIFFERENCE.replace("a: fade", "a: where(done[t], 0, fade)"),
+    "forward": DIFFERENCE.replace("a: fade", "a: where(done[t-1], 0, fade)")
+    .replace("backward", "forward")
+    .replace("\nscan:", "\nedge:\n  done: false\nscan:"),
+    "let": DIFFERENCE.replace("a: fade", "a: fade * cont[t-1]")
+    .replace("backward", "forward")
+    .replace("\nscan:", "\nedge:\n  cont: 1\nlet:\n  cont: where(done[t] or cut[t], 0, 1)\nscan:")
+    .replace("params:", "  cut: flag[B, T] = false\nparams:")
+    .replace("cut", "truncated"),
+}
+IMPLIED = {name: text.replace("  reset: done[t]\n", "") for name, text in IMPLIED.items()}
+
+
+@pytest.mark.parametrize("name", IMPLIED)
+def test_a_leak_is_found_also_where_no_reset_is_written(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mine.yaml").write_text(IMPLIED[name], encoding="utf-8")
+    monkeypatch.setattr(trial, "targets", lambda: (CPU,))
+    found = run(cli.app, ["test", "mine.yaml"])
+    assert found.exit_code == 0, found.output
+    assert "isolation" in found.stdout
+    broken_kernels(monkeypatch, here / "cache", "b if a == number(0) else a * s_in + b", "a * s_in + b")
+    found = run(cli.app, ["test", "mine.yaml"])
+    verdicts = {line.split("  ")[0]: line.split()[-1] for line in found.stdout.splitlines()[1:]}
+    assert (verdicts["agreement"], verdicts["isolation"]) == ("ok", "FAILS")
+
+
+def test_ends_lie_where_flags_drop_the_carry() -> None:
+    for name, text in IMPLIED.items():
+        spec = parse(text)
+        inputs = draw(spec, np.random.default_rng(0), 3, 7)
+        inputs["done"] = np.zeros((3, 7), np.bool_)
+        inputs["done"][0, 2] = True
+        # The flag of the last step ends an episode within the window for nobody.
+        inputs["done"][2, 6] = True
+        wanted = [2, -1, -1]
+        if name == "let":
+            inputs["truncated"] = np.zeros((3, 7), np.bool_)
+            inputs["truncated"][1, 4] = True
+            wanted[1] = 4
+        ends = beyond.far_sides(spec, inputs, {})
+        assert ends is not None
+        assert ends.last.tolist() == wanted, name
+
+
 def wrapped(change: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]) -> Callable[[Any], Any]:
     """Estimators whose result is changed, given the result and the arguments."""
 
