@@ -105,7 +105,12 @@ def _cases(reset: Expr, stage: Stage) -> Iterator[tuple[dict[Expr, bool], list[E
     """Each way in which a reset can hold: the truth of every flag in it; with the flags themselves."""
     flags = list(dict.fromkeys(atoms(reset)))
     if len(flags) > MAX_FLAGS:
-        raise SpecError("RLS405", f"the reset reads more than {MAX_FLAGS} flags", stage.reset_span)
+        raise SpecError(
+            "RLS405",
+            f"the reset reads more than {MAX_FLAGS} flags",
+            stage.reset_span,
+            "isolation is proved case by case over them: give what they come to as one input, `flag[B, T]`",
+        )
     for values in product((True, False), repeat=len(flags)):
         case = dict(zip(flags, values, strict=True))
         if resolve(reset, case) == TRUE:

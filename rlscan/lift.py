@@ -68,7 +68,7 @@ def lift(spec: Spec) -> Scan:
     _refuse_too_large(scan)
     # First, as its cure often uses what nothing uses yet.
     ends.refuse_wrong_side(scan)
-    scope.refuse_unused()
+    scope.refuse_unused({name: read for stage in stages for name, read in _bare(stage).items()})
     _refuse_reduced_optional_axes(scan)
     _refuse_reduced_carries(scan)
     return replace(scan, stages=tuple(_tamed(scan, stage) for stage in scan.stages))
@@ -129,6 +129,16 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
         keep=keep,
         update=update,
     )
+
+
+def _bare(stage: Stage) -> dict[str, frozenset[str]]:
+    """The carries that each carry's update has bare."""
+    names = [carry.name for carry in stage.carries]
+    updates = stage.update or (Const(0),) * len(names)
+    return {
+        name: frozenset(other for other in names if operators.incoming(other) in walk(update))
+        for name, update in zip(names, updates, strict=True)
+    }
 
 
 def _fold(operator: Operator, raw: tuple[Expr, ...], reset: Expr | None, keep: Expr | None) -> tuple[Expr, ...]:

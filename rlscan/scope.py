@@ -142,8 +142,12 @@ class Scope:
         if offset > 0:
             self._after.add(name)
 
-    def refuse_unused(self) -> None:
-        """An input, param, let or edge that nothing reads is a slip of the pen."""
+    def refuse_unused(self, bare: Mapping[str, frozenset[str]]) -> None:
+        """An input, param, let, carry or edge that nothing reads is a slip of the pen.
+
+        bare: the carries that each carry's update has bare. A carry that only updates read, whose own carries nothing reads,
+        is not read.
+        """
         written: tuple[Input | Param | Let, ...] = (*self.spec.inputs, *self.spec.params, *self.spec.lets)
         for item in written:
             if item.name not in self._used:
@@ -152,6 +156,17 @@ class Scope:
                     f"`{item.name}` is never used",
                     item.span,
                     "remove it, or use it in a let, the scan or an output",
+                )
+        read = self._used & self.carries.keys()
+        while more := {name for carry in read for name in bare[carry]} - read:
+            read |= more
+        for carry in (carry for block in self.spec.scans for carry in block.carries):
+            if carry.name not in read:
+                raise SpecError(
+                    "RLS311",
+                    f"the carry `{carry.name}` is never used",
+                    carry.span,
+                    f"read it in an output, as `{carry.name}[t]`, or in a later scan; or remove it",
                 )
         for edge in self.spec.edges:
             sides = (
@@ -220,7 +235,8 @@ class Scope:
             return
         if edge.name not in self.inputs and edge.name not in self.written:
             hint = did_you_mean(edge.name, [*self.inputs, *self.written])
-            raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, hint)
+            help = hint or "an edge says what an input, let, output or carry is past the window's end"
+            raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, help)
 
 
 def _timed(expr: Expr) -> bool:
