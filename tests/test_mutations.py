@@ -35,7 +35,7 @@ TEXTS = {
     for path in sorted((ROOT / "specs").rglob("*.yaml"))
 }
 #: seconds of one text, beyond which it counts as a hang
-PATIENCE = 60
+PATIENCE = 30
 
 TOKEN = re.compile(
     r"\[t(?: *[+-] *\d+)?\]|[A-Za-z_]\w*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|\*\*|[<>=!]=|[-+*/<>=()\[\]{},:?.|>#\"']"
@@ -138,6 +138,29 @@ def outcome(text: str) -> str:
     return refused.code
 
 
+OWN = """rlscan: 1
+name: my_affine
+inputs:
+  x: f[B, T]
+scan:
+  direction: forward
+  carry: s
+  operator:
+    elements: {a: "x[t]", b: "x[t]"}
+    combine: {a: A, b: second.a * first.b + second.b}
+    identity: {a: 1, b: 0}
+    apply: a * s + b
+  start: 0
+outputs:
+  sums: s[t]
+"""
+
+
+def tower(base: str, height: int) -> str:
+    """base to the power 8, to the power 8, …"""
+    return base if not height else f"({tower(base, height - 1)})**8"
+
+
 #: what was found so: it ended in another exception, in a kernel that is no Python, or not at all
 FOUND = {
     "a scan that nothing reads": (
@@ -145,6 +168,16 @@ FOUND = {
         "RLS311",
     ),
     "an edge of nothing near": (TEXTS["emphatic_traces"].replace("edge:\n", "edge:\n  carry: follow\n"), "RLS301"),
+    "a number of more digits than there is memory": (
+        OWN.replace("A,", f"first.a * second.a * {tower('9', 12)},"),
+        "RLS405",
+    ),
+    "a power of a power of a sum": (OWN.replace("A,", f"{tower('first.a + second.a', 6)},"), "RLS405"),
+    "a product of sums of many terms": (OWN.replace("A,", "(first.a + second.a + first.b + second.b)**8,"), "RLS402"),
+    "conditions within conditions": (
+        OWN.replace("A,", f'"{"where(" * 16}first.a{" > 0, second.a, first.b)" * 16}",'),
+        "RLS402",
+    ),
 }
 
 
