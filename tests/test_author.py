@@ -339,6 +339,16 @@ def test_a_row_is_named_by_the_flags_that_there_are() -> None:
     assert not rows(without) & {"all done", "all flags"}
 
 
+def test_a_pick_along_an_axis_that_the_carry_has_too() -> None:
+    """The NumPy loop aligned what it picks from with every lane, that of the picked axis too."""
+    text = DIFFERENCE.replace("  x: f[B, T]\n", "  x: f[B, T, A]\n  q: f[B, T, A]\n  actions: int[B, T]\n").replace(
+        "b: x[t]", "b: x[t] * take(q[t], actions[t])"
+    )
+    subject = trial.Subject(parse(text), CPU)
+    for layout in ("bt", "tb"):
+        assert subject.agrees(Case(layout, B=2, T=5))[1] is None
+
+
 def test_results_that_are_not_finite_are_no_agreement() -> None:
     spec = parse(DIFFERENCE.replace("sums: s[t]", "sums: log(-exp(s[t]))"))
     subject = trial.Subject(spec, CPU)
