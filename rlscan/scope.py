@@ -7,7 +7,9 @@ found), and remembers what was used, on which side of the window, to refuse what
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rlscan.diagnostics import SpecError, did_you_mean
 from rlscan.ir import Call, Const, Definition, Expr, Reduce, Ref, Take, ValueKind, Var, axes_of, kind_of, walk
@@ -20,6 +22,14 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Mult: "mul",
     ast.Div: "div",
     ast.Pow: "pow",
+}
+_EXACT: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
+    "neg": operator.neg,
 }
 _COMPARISON: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
@@ -327,7 +337,11 @@ class _Lifter:
             case ast.Attribute(value=ast.Name(id=side), attr=element):
                 return self.element(node, side, element)
             case ast.BinOp(left=left, op=op, right=right):
-                return Call(_ARITHMETIC[type(op)], (self.number(left), self.number(right)), "number", span)
+                terms = (self.number(left), self.number(right))
+                if isinstance(op, ast.Div) and _constant(terms[1]) == 0:
+                    # Python would divide two literals as it makes the kernel, and fail.
+                    raise self.error("RLS206", "the divisor is zero", right, "write inf, or -inf, if that is meant")
+                return Call(_ARITHMETIC[type(op)], terms, "number", span)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Call("not", (self.flag(operand),), "flag", span)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
@@ -531,6 +545,19 @@ class _Lifter:
             return
         hint = did_you_mean(name, [*scope.inputs, *scope.params, *scope.written, *scope.carries])
         raise self.error("RLS301", f"`{name}` is not defined", node, hint or "declare it under inputs, params or let")
+
+
+def _constant(expr: Expr) -> float | None:
+    """The value of an expression of literals; None where it has names or functions, or is beyond every float."""
+    if isinstance(expr, Const):
+        return float(expr.value)
+    if not isinstance(expr, Call) or expr.fn not in _EXACT:
+        return None
+    args = [_constant(arg) for arg in expr.args]
+    try:
+        return None if None in args else float(_EXACT[expr.fn](*args))
+    except ArithmeticError:
+        return None
 
 
 def _offset(index: ast.expr) -> int:

@@ -168,6 +168,10 @@ FOUND = {
         "RLS311",
     ),
     "an edge of nothing near": (TEXTS["emphatic_traces"].replace("edge:\n", "edge:\n  carry: follow\n"), "RLS301"),
+    "a division of literals by zero": (
+        TEXTS["gae"].replace("a: gamma * lam", "a: 1 / (2 - 2) * gamma * lam"),
+        "RLS206",
+    ),
     "a number of more digits than there is memory": (
         OWN.replace("A,", f"first.a * second.a * {tower('9', 12)},"),
         "RLS405",
