@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlscan.compiler import Report, check, compile, explain
+    from rlscan.compiler import Report, check, explain
     from rlscan.diagnostics import SpecError
+    from rlscan.entry import compile
     from rlscan.runtime import Estimator
 
 __version__ = "0.1.0.dev0"
@@ -25,7 +26,7 @@ _HOME = {
     "Report": "rlscan.compiler",
     "SpecError": "rlscan.diagnostics",
     "check": "rlscan.compiler",
-    "compile": "rlscan.compiler",
+    "compile": "rlscan.entry",
     "explain": "rlscan.compiler",
 }
 

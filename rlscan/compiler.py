@@ -1,9 +1,9 @@
-"""The pipeline on one page: what `rlscan.compile` does with a spec.
+"""The pipeline on one page: what becomes of a spec's text.
 
-    text ─parse→ Spec ─lift→ Scan ─prove→ Scan ─schedule→ Schedule ─emit→ source ─load→ module, behind an Estimator
+    text ─parse→ Spec ─lift→ Scan ─prove→ Scan ─schedule→ Schedule ─emit→ source
 
-A builtin spec has its modules committed under generated/; any other is compiled once into the user's cache. Where a module is
-there already, nothing past `parse` runs.
+`entry` loads such a source as a module and puts an Estimator before it. Where the module is there already, as the builtins'
+are under generated/, nothing here is imported: this is the part that needs sympy and jinja2.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 from rlscan import store
 from rlscan.backends import BACKENDS
+from rlscan.choice import CHOICE
 from rlscan.diagnostics import located
 from rlscan.emit import emit
 from rlscan.ir import Law, Scan
@@ -25,63 +24,8 @@ from rlscan.laws import prove
 from rlscan.lift import lift
 from rlscan.page import explained
 from rlscan.parse import parse
-from rlscan.schedule import CHOICE, choose, plan, splits
-from rlscan.spec import Spec
-
-if TYPE_CHECKING:
-    from rlscan.runtime import Estimator
-
-Reference = str | os.PathLike[str]
-
-LAYOUTS = ("bt", "tb")
-
-
-def compile(
-    spec: Reference,
-    *,
-    layout: str = "bt",
-    backend: str | None = None,
-    outputs: Iterable[str] | None = None,
-) -> Estimator:
-    """A spec as a callable on tensors.
-
-    spec: a path to a YAML file, or the name of a builtin ("gae"). layout: "bt" for batch-first tensors [B, T], "tb" for
-    time-first ones [T, B]. backend: "triton", "cpu", or None to go by the tensors' device. outputs: the outputs to
-    compute, all by default; what the others alone need is not read.
-
-    The callable takes the spec's inputs and params as keyword arguments and returns a NamedTuple of its outputs, in the
-    spec's order: see `help(estimator)`. Raises SpecError (a ValueError) where the spec is refused, FileNotFoundError where
-    there is none, ValueError for an unknown layout, backend or output.
-    """
-    if isinstance(outputs, str):
-        raise TypeError(f"outputs is a list of names, got the string {outputs!r}: write outputs=[{outputs!r}]")
-    text, name = store.find_spec(spec)
-    return compile_text(text, name, layout, backend, None if outputs is None else tuple(outputs))
-
-
-def compile_text(text: str, name: str, layout: str, backend: str | None, outputs: tuple[str, ...] | None) -> Estimator:
-    """`compile` of a spec's text; `name` is what errors call it."""
-    from rlscan.runtime import Estimator
-
-    if layout not in LAYOUTS:
-        raise ValueError(f'layout must be "bt" or "tb", got {layout!r}')
-    if outputs is not None and not outputs:
-        raise ValueError("outputs must name at least one output")
-    parsed = parse(text, name)
-    # lift is quick and needs no sympy; a spec that it refuses gets no further.
-    with located(parsed.source):
-        scan = lift(parsed)
-    return Estimator(
-        parsed,
-        layout=layout,
-        backend=backend,
-        outputs=outputs,
-        dims={output.name: ("B", "T", *output.axes) for output in scan.outputs},
-        whole=scan.whole,
-        load=partial(generated, parsed),
-        choose=partial(choose, scan.lane_axes, cache(partial(splits, scan))),
-        recompile=compile_text,
-    )
+from rlscan.schedule import plan, splits
+from rlscan.store import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,28 +117,3 @@ def scanned(text: str, name: str) -> Scan:
 def source(text: str, name: str, backend: str, kind: str) -> str:
     """The module's text."""
     return emit(plan(scanned(text, name), kind), backend, store.templates())
-
-
-def generated(spec: Spec, backend: str, kind: str) -> ModuleType:
-    """The module of a spec: committed, cached, or made now. Without Numba the NumPy loop serves the cpu backend."""
-    if backend == "cpu" and not numba_here():
-        backend, kind = "numpy", "loop"
-    if kind not in BACKENDS[backend].schedules:
-        known = ", ".join(BACKENDS[backend].schedules)
-        raise ValueError(f"the {backend} backend has the schedules {known}, got {kind!r}")
-    file = f"{backend}_{kind}"
-    path: Path | None = store.read_generated(spec.name, file, spec.digest)
-    if path is None:
-        text, name = spec.source.text, spec.source.name
-        path = store.cached(store.key(text, file), f"{spec.name}_{file}", lambda: source(text, name, backend, kind))
-    return store.load(path, f"rlscan_generated_{spec.name}_{file}_{spec.digest[:12]}")
-
-
-@lru_cache(maxsize=1)
-def numba_here() -> bool:
-    """Whether Numba can be imported."""
-    try:
-        import numba  # noqa: F401
-    except Exception:  # a broken installation fails in many ways, all of which mean no
-        return False
-    return True

@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rlscan import compiler, oracle
+from rlscan import entry, oracle
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -245,7 +245,7 @@ def run(picture: Path, seed: int = 0, console: Console | None = None, *, many: i
         f"{falls} episodes ended in a fall (terminated), {cuts} at the time limit (truncated).",
         highlight=False,
     )
-    gae = compiler.compile("gae", layout="tb")
+    gae = entry.compile("gae", layout="tb")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tensors = {name: torch.from_numpy(x).to(device) for name, x in rollouts.arrays().items()}
     result = gae(**tensors, gamma=GAMMA, lam=LAM)

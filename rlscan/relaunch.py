@@ -11,6 +11,7 @@ The front is text that is executed, as dataclasses and named tuples are made: it
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 from collections.abc import Callable, Sequence
@@ -45,6 +46,8 @@ class Plan:
     results: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     #: held: where it is dropped, triton may unload the kernel
     compiled: Any
+    #: whether somebody wants to see each launch
+    watched: Callable[[], bool]
 
 
 def key_of(inputs: Sequence[Tensor | None], params: Sequence[float], face: Interface) -> tuple[Any, ...]:
@@ -96,6 +99,7 @@ def remember(
         tail=rest[len(kept) :],
         results=tuple(map(_form, results)),
         compiled=compiled,
+        watched=_watched(),
     )
 
 
@@ -136,7 +140,6 @@ def front(face: Interface, plans: Plans, result: type[Any], slow: Callable[..., 
         "_empty": _empty_strided(),
         "_stream": _raw_stream(),
         "_device": getattr(torch._C, "_cuda_getDevice", lambda: -1),
-        "_watched": _watched(),
         "_inf": float("inf"),
         **{f"_default_{p.name}": _MISSING if p.default is None else p.default for p in face.params},
     }
@@ -198,7 +201,7 @@ def _source(
             f"        and not (_grad_enabled() and ({each('{x}.requires_grad', 'False', ' or ')}))",
             f"        and not ({each('{x}.is_neg()', 'False', ' or ')})",
             *(f"        {bound}" for bound in bounds),
-            "        and not _watched()",
+            "        and not _plan.watched()",
             "    ):",
             *(
                 f"        _at_{name} = {name}.data_ptr()"
@@ -244,6 +247,7 @@ def _raw_stream() -> Callable[[int], int]:
     return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 
 
+@functools.cache
 def _watched() -> Callable[[], bool]:
     """Whether somebody hooked Triton's launches (a profiler): they then see each through Triton's own launcher."""
     try:

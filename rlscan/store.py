@@ -27,6 +27,9 @@ import platformdirs
 
 from rlscan.diagnostics import SourceText, SpecError, did_you_mean
 
+#: A spec, as a user names one.
+Reference = str | os.PathLike[str]
+
 _PACKAGE = Path(__file__).resolve().parent
 _TRAILER = "# sha256 of all above: "
 _DIGEST = "# spec sha256: "
@@ -55,7 +58,7 @@ def gallery() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_root() / "specs" / GALLERY).glob("*.yaml")))
 
 
-def find_spec(reference: str | os.PathLike[str]) -> tuple[str, str]:
+def find_spec(reference: Reference) -> tuple[str, str]:
     """(text, name to show) of a spec: a file, or one that rlscan ships: `gae`, `upgo`, `gallery/upgo`, `specs/gae.yaml`.
 
     FileNotFoundError where there is neither; SpecError where the file is not text.

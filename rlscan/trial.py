@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlscan import compiler, oracle, store
+from rlscan import compiler, entry, oracle, store
 from rlscan.beyond import far_sides, implied_resets, poisoned
 from rlscan.draw import Arrays, draw, draw_param
 from rlscan.parse import parse
@@ -69,7 +69,7 @@ def targets() -> tuple[Target, ...]:
     fresh = "triton" not in sys.modules and "TRITON_INTERPRET" not in os.environ
     import torch
 
-    found = [Target("cpu" if compiler.numba_here() else "cpu, NumPy", "cpu", "cpu", SIZES["cpu"])]
+    found = [Target("cpu" if entry.numba_here() else "cpu, NumPy", "cpu", "cpu", SIZES["cpu"])]
     if torch.cuda.is_available():
         return (*found, Target("triton", "triton", "cuda", SIZES["cuda"]))
     if fresh and "triton" not in sys.modules:
@@ -83,7 +83,7 @@ def targets() -> tuple[Target, ...]:
     return tuple(found)
 
 
-def run(reference: compiler.Reference) -> Iterator[Row]:
+def run(reference: store.Reference) -> Iterator[Row]:
     """Every property on every target, a row as each is done. Raises as `compile` does where there is no such spec."""
     text, name = store.find_spec(reference)
     compiler.scanned(text, name)
@@ -198,7 +198,7 @@ class Subject:
 
     @cached_property
     def estimators(self) -> Mapping[str, Any]:
-        make = partial(compiler.compile_text, self.spec.source.text, self.spec.source.name, outputs=None)
+        make = partial(entry.compile_text, self.spec.source.text, self.spec.source.name, outputs=None)
         return {layout: make(layout=layout, backend=self.target.backend) for layout in LAYOUTS}
 
     def tensors(self, case: Case, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -256,7 +256,7 @@ class Subject:
         for i, x in enumerate(values):
             if isinstance(x, np.ndarray) and x.ndim == 1:
                 values[i] = np.broadcast_to(x[:, None] if case.layout == "bt" else x, plane)
-        module = compiler.generated(self.spec, "numpy", "loop")
+        module = entry.generated(self.spec, "numpy", "loop")
         module.launch(case.layout == "tb", *given, *results.values(), *values)
         return results
 

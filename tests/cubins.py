@@ -20,7 +20,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from rlscan import compiler
+from rlscan import entry
 from rlscan.bench.cases import spec_of
 from rlscan.lift import lift
 
@@ -41,7 +41,7 @@ INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P[T\d]+ )?([A-Z0-9_]+)(
 def arguments(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...], int]:
     """The generated module, its kernel's arguments and its warps, as a launch on these shapes has them."""
     spec = spec_of(case["name"])
-    module = compiler.generated(spec, "triton", case["schedule"])
+    module = entry.generated(spec, "triton", case["schedule"])
     sizes = {"B": case["B"], "T": case["T"], "A": case.get("A", 4), "F": case.get("F", 1)}
     time_first = case["layout"] == "tb"
     swap = {"B": "T", "T": "B"} if time_first else {}

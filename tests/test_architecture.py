@@ -33,11 +33,12 @@ LAYERS = (
     ("rlscan.bench.scans", "rlscan.bench.cases", "rlscan.bench.clock"),
     ("rlscan.demo", "rlscan.trial", "rlscan.start", "rlscan.bench", "rlscan.refusals"),
     ("rlscan",),
-    ("rlscan.compiler",),
+    ("rlscan.entry",),
     # the Estimator
     ("rlscan.runtime",),
     ("rlscan.relaunch", "rlscan.manual", "rlscan.buffers", "rlscan.host", "rlscan.verdicts"),
     ("rlscan.binding",),
+    ("rlscan.compiler",),
     # the disk
     ("rlscan.store",),
     # text
@@ -60,6 +61,7 @@ LAYERS = (
     ("rlscan.expressions", "rlscan.words"),
     ("rlscan.nodes", "rlscan.operators"),
     ("rlscan.ir",),
+    ("rlscan.choice",),
     ("rlscan.spec",),
     ("rlscan.diagnostics",),
 )
@@ -69,8 +71,8 @@ DEPTH = {name: depth for depth, row in enumerate(LAYERS) for name in row}
 LAZY = {"torch", "triton", "sympy", "numba", "matplotlib", "gymnasium"}
 #: Modules that are loaded with torch, and so import it at their top; they themselves are imported late.
 WITH_TORCH = {"rlscan.runtime", "rlscan.relaunch"}
-#: Imports of rlscan's own inside functions: what keeps torch out of `import rlscan` and of the compiler.
-LATE = {("rlscan", "rlscan.compiler"), ("rlscan.compiler", "rlscan.runtime")}
+#: Imports of rlscan's own inside functions: what keeps torch out of the compiler, and the compiler out of a first call.
+LATE = {("rlscan.entry", "rlscan.runtime"), ("rlscan.entry", "rlscan.compiler"), ("rlscan.entry", "rlscan.schedule")}
 
 #: A pass is a function of its arguments: it has no use for files, clocks, chance, the environment or a device.
 PASSES = [name for name in SOURCES if DEPTH.get(name, 0) > DEPTH["rlscan.store"]]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rlscan import beyond, cli, compiler, store, trial
+from rlscan import beyond, cli, compiler, entry, store, trial
 from rlscan.draw import draw, draw_param
 from rlscan.parse import parse
 from rlscan.spec import Spec
@@ -65,7 +65,7 @@ def test_a_start_compiles_as_it_is(here: Path) -> None:
     # It is TD(λ), so it is right too.
     x = {k: torch.rand(2, 5) for k in ("rewards", "values")}
     x |= {"terminated": torch.rand(2, 5) < 0.3, "last_value": torch.rand(2)}
-    for got, want in zip(compiler.compile("My Returns-2.yaml")(**x), compiler.compile("td_lambda")(**x), strict=True):
+    for got, want in zip(entry.compile("My Returns-2.yaml")(**x), entry.compile("td_lambda")(**x), strict=True):
         torch.testing.assert_close(got, want)
 
 
@@ -212,7 +212,7 @@ def wrapped(change: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]) 
         text, name = subject.spec.source.text, subject.spec.source.name
 
         def make(layout: str) -> Callable[..., Result]:
-            real = compiler.compile_text(text, name, layout, "cpu", None)
+            real = entry.compile_text(text, name, layout, "cpu", None)
             return lambda **given: Result(change(real(**given)._asdict(), given))
 
         return {layout: make(layout) for layout in ("bt", "tb")}

@@ -9,7 +9,8 @@ import pytest
 
 from rlscan import oracle
 from rlscan.backends import BACKENDS
-from rlscan.compiler import compile_text, source
+from rlscan.compiler import source
+from rlscan.entry import compile_text
 from rlscan.parse import parse
 from tests.draw import draw
 from tests.test_kernels import LAYOUTS, as_tensors, in_layout, targets

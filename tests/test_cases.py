@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import rlscan
-from rlscan import compiler, store
+from rlscan import entry, store
 from rlscan.diagnostics import SpecError
 from tests.test_kernels import BUILTINS, LAYOUTS, as_tensors, estimator, in_layout, sample, spec_of, targets
 
@@ -461,7 +461,7 @@ def test_case_22_k14_nothing_to_do(
     def launched(*_: object) -> None:
         raise AssertionError("a launch of nothing")
 
-    monkeypatch.setattr(compiler, "generated", launched)
+    monkeypatch.setattr(entry, "generated", launched)
     spec, _, given = sample(name, layout, device, B=B, T=T)
     got = rlscan.compile(name, layout=layout, backend=backend)(**given)
     first = given[spec.inputs[0].name]

@@ -15,10 +15,11 @@ import torch
 import rlscan
 from rlscan import oracle, store
 from rlscan.backends import tiles
+from rlscan.choice import SPLIT, choose
 from rlscan.emit import emit
 from rlscan.lift import lift
 from rlscan.parse import parse
-from rlscan.schedule import SPLIT, choose, plan, splits
+from rlscan.schedule import plan, splits
 from rlscan.spec import Spec
 from tests.draw import draw
 from tests.test_kernels import AXES, BUILTINS, LAYOUTS, as_tensors, assert_close, estimator, in_layout, spec_of

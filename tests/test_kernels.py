@@ -62,7 +62,7 @@ def as_tensors(inputs: Mapping[str, Any], device: str) -> dict[str, torch.Tensor
 
 def eager(spec: Spec, inputs: Arrays, params: Mapping[str, float], layout: str) -> Arrays:
     """A float32 loop, one NumPy operation at a time: how exact float32 can be expected to be."""
-    from rlscan.compiler import generated
+    from rlscan.entry import generated
 
     module = generated(spec, "numpy", "loop")
     shapes = oracle.run(spec, inputs, params, layout=layout)

@@ -13,8 +13,8 @@ import pytest
 import rlscan
 from rlscan import oracle, store
 from rlscan.backends import BACKENDS
-from rlscan.compiler import generated
 from rlscan.emit import emit
+from rlscan.entry import generated
 from rlscan.lift import lift
 from rlscan.parse import parse
 from rlscan.schedule import RESERVED, plan

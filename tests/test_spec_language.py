@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from rlscan import compiler, store
+from rlscan import entry, store
 from rlscan.binding import COMPILE_WORDS
 from rlscan.declarations import CALL_WORDS, KINDS
 from rlscan.diagnostics import CODES, SpecError, located
@@ -116,7 +116,7 @@ def test_the_manual_lists_what_compile_takes() -> None:
     section = MANUAL.partition("## compile and the call\n")[2].partition("\n## ")[0]
     assert f"rlscan.compile{signature_text()}" in section
     listed = [word for line in section.splitlines() for word in re.findall(r"^\| `(\w+)` \|", line)]
-    assert listed == [*inspect.signature(compiler.compile).parameters]
+    assert listed == [*inspect.signature(entry.compile).parameters]
     assert set(COMPILE_WORDS) == set(listed) - {"spec"}
     named = section.partition("The builtins are ")[2]
     assert sorted(re.findall(r"`(\w+)`", named)) == sorted(store.builtins())
@@ -126,7 +126,7 @@ def test_the_manual_lists_what_compile_takes() -> None:
 
 
 def signature_text() -> str:
-    taken = inspect.signature(compiler.compile).parameters.values()
+    taken = inspect.signature(entry.compile).parameters.values()
     return (
         "(spec, *, "
         + ", ".join(f"{p.name}={json.dumps(p.default)}" for p in taken if p.name != "spec").replace("null", "None")

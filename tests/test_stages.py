@@ -12,7 +12,7 @@ import torch
 
 import rlscan
 from rlscan import oracle
-from rlscan.compiler import generated
+from rlscan.entry import generated
 from rlscan.lift import lift
 from rlscan.parse import parse
 from rlscan.spec import Spec

@@ -462,3 +462,14 @@ def test_importing_touches_no_file_and_no_heavy_library(tmp_path: Path) -> None:
     assert python(code, tmp_path, HOME=str(home)) == "[]"
     assert list(home.rglob("*")) == []
     assert [p.name for p in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("spec", store.builtins())
+def test_a_builtin_is_compiled_without_the_compiler(spec: str, tmp_path: Path) -> None:
+    """Its modules are on disk: nothing that only their making needs is loaded, nor a JIT before there is a call."""
+    code = (
+        f"import sys, rlscan; rlscan.compile({spec!r}); "
+        "making = {'jinja2', 'sympy', 'triton', 'numba', 'rlscan.compiler', 'rlscan.laws', 'rlscan.emit', 'rlscan.lower'}; "
+        "print(sorted(making & sys.modules.keys()))"
+    )
+    assert python(code, tmp_path) == "[]"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlscan import binding, compiler, oracle, ranges, relaunch, store
+from rlscan import binding, entry, oracle, ranges, relaunch, store
 from rlscan.lift import lift
 from rlscan.parse import parse
 from tests.test_kernels import GPU, as_tensors, estimator, in_layout, spec_of
@@ -51,7 +51,7 @@ def test_which_params_tame_a_coefficient(params: str, a: str, tamed_by: tuple[st
 )
 def test_a_launch_knows_whether_its_params_tame_it(schedule: str, c_bar: Any, tame: bool) -> None:
     spec = spec_of("vtrace")
-    module = compiler.generated(spec, "triton", schedule)
+    module = entry.generated(spec, "triton", schedule)
     given = [None if item.optional else torch.zeros((3,) if item.dims == ("B",) else (3, 5)) for item in spec.inputs]
     params = [c_bar if param.name == "c_bar" else param.default for param in spec.params]
     made = module.arguments(False, *given, torch.zeros(3, 5), torch.zeros(3, 5), *params)

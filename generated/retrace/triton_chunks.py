@@ -564,13 +564,14 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     A_ALIGN = math.gcd(16, *strides(q_values, batch, time), *strides(target_probs, batch, time), *strides(last_q_values, 0), *strides(last_target_probs, 0))
     total = B
     across = time_major
-    # Small blocks in one warp each, two or more a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 64) if across else 1
-    BLOCK = 256 if LANES == 1 else max(16, 512 // LANES)
-    CHUNK = max(2 * BLOCK, triton.next_power_of_2(T) // 2048)
-    WARPS = 1
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
     MOST = 1024  # chunks of a row, scanned at once
     WARPS = min(16, WARPS * 2)  # registers for the axis
+    if LANES > 1:
+        BLOCK //= 2
     CHUNKS = triton.cdiv(T, CHUNK)
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1

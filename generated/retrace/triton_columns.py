@@ -290,7 +290,7 @@ def arguments(time_major, q_values, target_probs, behavior_probs, actions, rewar
     BLOCK = min(triton.next_power_of_2(T), steps)
     WARPS = max(1, LANES * BLOCK // 256) if steps >= 128 else 1
     WARPS = min(16, WARPS * 2)  # registers for the axis
-    if LANES * BLOCK >= 2048 and LANES >= 16:
+    if LANES * BLOCK >= 2048:
         BLOCK, WARPS = 1024 // LANES, 8
     # Then no coefficient is beyond 1, and no product of them.
     TAME = not torch.is_tensor(c_bar) and -1 <= c_bar <= 1

@@ -520,11 +520,10 @@ def arguments(time_major, target_log_probs, behavior_log_probs, rewards, values,
     ACC = tl.float64 if torch.float64 in dtypes else tl.float32
     total = B
     across = time_major
-    # Small blocks in one warp each, two or more a chunk, and at most some thousand chunks of a row.
-    LANES = min(triton.next_power_of_2(total), 64) if across else 1
-    BLOCK = 256 if LANES == 1 else max(16, 512 // LANES)
-    CHUNK = max(2 * BLOCK, triton.next_power_of_2(T) // 2048)
-    WARPS = 1
+    # Small blocks in one warp or two, a few to a chunk, and at most some thousand chunks of a row.
+    LANES = min(triton.next_power_of_2(total), 32) if across else 1
+    BLOCK, WARPS = (256, 1) if LANES == 1 else (512 // LANES, 2)
+    CHUNK = max((2 if LANES == 1 else 4) * BLOCK, triton.next_power_of_2(T) // 2048)
     MOST = 1024  # chunks of a row, scanned at once
     CHUNKS = triton.cdiv(T, CHUNK)
     # Then no coefficient is beyond 1, and no product of them.

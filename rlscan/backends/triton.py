@@ -327,7 +327,9 @@ def _for_axes(schedule: Schedule) -> list[str]:
         return []
     lines = ["WARPS = min(16, WARPS * 2)  # registers for the axis"]
     if schedule.kind == "columns":
-        lines += ["if LANES * BLOCK >= 2048 and LANES >= 16:", "    BLOCK, WARPS = 1024 // LANES, 8"]
+        lines += ["if LANES * BLOCK >= 2048:", "    BLOCK, WARPS = 1024 // LANES, 8"]
+    if schedule.kind == "chunks":
+        lines += ["if LANES > 1:", "    BLOCK //= 2"]
     return lines
 
 

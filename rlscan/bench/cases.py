@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlscan import compiler, oracle, store
+from rlscan import entry, oracle, store
 from rlscan.draw import Arrays, draw
 from rlscan.parse import parse
 from rlscan.spec import BATCH, TIME, Spec
@@ -88,7 +88,7 @@ class Case:
 
     def compiled(self) -> Estimator:
         """The estimator, by the device of what it is given."""
-        return compiler.compile(self.estimator, layout=self.layout, outputs=self.outputs or None)
+        return entry.compile(self.estimator, layout=self.layout, outputs=self.outputs or None)
 
     @property
     def optional(self) -> frozenset[str]:

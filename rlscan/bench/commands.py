@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rlscan.bench import cases, harness, peers, plots, report, tune
 from rlscan.bench.harness import Entry, Failure
-from rlscan.compiler import LAYOUTS
+from rlscan.entry import LAYOUTS
 from rlscan.refusals import refusals
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode="rich")

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlscan import compiler
+from rlscan import entry
 from rlscan.bench import cases, clock
 from rlscan.bench.cases import Case
-from rlscan.schedule import CHOICE
+from rlscan.choice import CHOICE
 
 #: B × T of each class of shapes that the rules tell apart
 SHAPES = ((4096, 32), (4096, 128), (65536, 128), (16384, 512), (512, 4096), (512, 8192), (1048576, 32))
@@ -56,7 +56,7 @@ def tiles(case: Case, *, budget: float = 0.0) -> dict[str, Any]:
         raise ValueError(f"{case}: {output} is not the oracle's: {share:.3g} times the error that is allowed")
     copied = clock.copy(cases.bytes_of(inputs, list(results)), "cuda")
     kind = CHOICE["triton"][case.layout]
-    module = compiler.generated(case.spec, "triton", kind)
+    module = entry.generated(case.spec, "triton", kind)
     given = [inputs.get(item.name) for item in case.spec.inputs]
     outputs = [torch.empty_like(x) for x in results]
     params = [param.default for param in case.spec.params]
