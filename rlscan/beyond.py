@@ -1,6 +1,7 @@
 """Where a drawn window has an episode's end, and poison on the far side of it: isolation, observed.
 
-A backward scan's reset at t cuts t from t+1, a forward one's t−1 from t. Boundary n lies between steps n and n+1; it is an
+A backward scan's reset at t cuts t from t+1, a forward one's t−1 from t; a coefficient that is zero where a flag ends an episode
+is a reset too, as for the proof. Boundary n lies between steps n and n+1; it is an
 episode's end where the reset of every scan holds there. Nothing on one side of it may reach a result on the other, in either
 direction: only the flags that say where the end is, and what the spec names under `crosses`.
 """
@@ -15,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from rlscan import oracle
+from rlscan.diagnostics import located
 from rlscan.draw import Arrays
+from rlscan.ends import refs, with_ends
+from rlscan.ir import Ref
+from rlscan.lift import lift
 from rlscan.spec import TIME, Expression, Output, ScanBlock, Spec
 
 
@@ -39,9 +44,15 @@ class Ends:
 def far_sides(spec: Spec, inputs: Arrays, params: Mapping[str, Any]) -> Ends | None:
     """An end in each environment that has one; None where no environment has, or the spec says nothing of them."""
     names = {item.name for item in spec.inputs} | {output.name for output in spec.outputs}
-    if any(block.reset is None for block in spec.scans) or set(spec.crosses) - names:
+    implied = implied_resets(spec)
+    if any(block.reset is None and not flags for block, flags in zip(spec.scans, implied, strict=True)):
         return None
-    held = [held_at(spec, block, inputs, params) for block in spec.scans]
+    if set(spec.crosses) - names:
+        return None
+    held = [
+        held_at(spec, block, inputs, params) if block.reset else flags_at(spec, flags, inputs)
+        for block, flags in zip(spec.scans, implied, strict=True)
+    ]
     # Boundary n is cut by a backward scan's reset at n and by a forward one's at n+1.
     cut = np.logical_and.reduce(
         [x[:, :-1] if b.direction == "backward" else x[:, 1:] for b, x in zip(spec.scans, held, strict=True)]
@@ -69,10 +80,33 @@ def held_at(spec: Spec, block: ScanBlock, inputs: Arrays, params: Mapping[str, A
     return held.reshape(*held.shape[:2], -1).all(-1)
 
 
+def implied_resets(spec: Spec) -> list[tuple[Ref, ...]]:
+    """For each scan without `reset`, the flags that drop its carry all the same: any of them."""
+    with located(spec.source):
+        scan = lift(spec)
+    ended = [with_ends(scan, stage) for stage in scan.stages]
+    return [
+        tuple(refs(after.reset)) if after.reset is not None and before.reset is None else ()
+        for before, after in zip(scan.stages, ended, strict=True)
+    ]
+
+
+def flags_at(spec: Spec, flags: tuple[Ref, ...], inputs: Arrays) -> Any:
+    """[B, T]: where any of these flags holds, each at its offset. Before the first step none does: no boundary is there."""
+    B, T = next(x for item in spec.inputs if TIME in item.dims and (x := inputs.get(item.name)) is not None).shape[:2]
+    held = np.zeros((B, T), bool)
+    for flag in flags:
+        item = next(item for item in spec.inputs if item.name == flag.name)
+        given = np.asarray(inputs.get(item.name, item.default)) != 0
+        here = np.broadcast_to(given.reshape(*given.shape[:2], -1).all(-1) if given.ndim else given, (B, T))
+        held[:, -flag.offset :] |= here[:, : T + flag.offset]
+    return held
+
+
 def poisoned(spec: Spec, inputs: Arrays, ends: Ends, side: str, seed: int) -> Arrays:
     """NaN, ∞ and −∞ in every number on the far side of each environment's end; flags and indices stay as they are."""
     rng = np.random.default_rng(seed)
-    spared = {*spec.crosses, *read_by_resets(spec)}
+    spared = {*spec.crosses, *read_by_resets(spec), *(flag.name for flags in implied_resets(spec) for flag in flags)}
     beyond = edge_inputs(spec, side)
     made = dict(inputs)
     for item in spec.inputs:

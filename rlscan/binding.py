@@ -29,6 +29,8 @@ ACCEPTED: dict[Kind, frozenset[str]] = {
     "num": frozenset((*FLOATS, *INTEGERS)),
     "flag": frozenset(("bool", "uint8", "int8", "int16", *INTEGERS, *FLOATS)),
 }
+#: What a spec is compiled for, and a call is often given by mistake.
+COMPILE_WORDS = ("layout", "backend", "outputs")
 #: How the spec language and a person's words name each kind, and what makes a tensor or an array one of it.
 TYPE_NAME: dict[Kind, str] = {"float": "f", "flag": "flag", "int": "int", "num": "num"}
 EXPECTED: dict[Kind, str] = {
@@ -130,6 +132,8 @@ class Interface:
 
     def _refuse_unknown(self, given: Mapping[str, object]) -> NoReturn:
         name = next(name for name in given if name not in self.names)
+        if name in COMPILE_WORDS:
+            raise TypeError(f"{self.name}: unknown argument `{name}`; it is given to rlscan.compile(spec, {name}=…)")
         known = [*(slot.name for slot in self.inputs), *(param.name for param in self.params), "out"]
         raise TypeError(
             f"{self.name}: unknown argument `{name}`; "

@@ -358,21 +358,12 @@ _USE = {
 
 
 def _place(scalar: Scalar, tree: ast.expr) -> None:
-    """Move the tree's positions from the text to the file: `Expression.at` reads them.
-
-    lineno counts from the expression's first line; on that line columns count from its first character, on later ones
-    from the line's.
-    """
+    """Move the tree's positions from the text to the file: `Expression.at` reads them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr):
-            end_offset = node.end_col_offset or node.col_offset + 1
-            node.lineno, node.col_offset = _moved(scalar, node.col_offset)
-            end_line, end_column = _moved(scalar, end_offset - 1)
-            node.end_lineno, node.end_col_offset = end_line, end_column + 1
-
-
-def _moved(scalar: Scalar, offset: int) -> tuple[int, int]:
-    if not scalar.places:
-        return 2, 0  # nowhere to be found letter by letter: `at` answers with the whole
-    line, column = scalar.places[offset]
-    return line - scalar.span.line + 1, column - (scalar.span.column if line == scalar.span.line else 1)
+            if not scalar.places:
+                node.lineno = node.end_lineno = 0
+                continue
+            span = scalar.at(node.col_offset, node.end_col_offset or node.col_offset + 1)
+            node.lineno = node.end_lineno = span.line
+            node.col_offset, node.end_col_offset = span.column, span.column + span.length

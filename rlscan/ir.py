@@ -37,6 +37,8 @@ class Ref:
     kind: ValueKind
     axes: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False)
+    #: where lets are written out: the reads, as written, that lead to this one, itself the last
+    via: tuple[Ref, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
 - commutative:  decided, not required: only then may a reduction reorder.
 - isolation:    where an episode ends, nothing of the other side is read (`isolation`).
 
-Raises SpecError with codes RLS402 to RLS406; a false law comes with numbers that a person can check by hand.
+Raises SpecError with codes RLS402 to RLS405; a false law comes with numbers that a person can check by hand.
 """
 
 from __future__ import annotations
@@ -82,7 +82,12 @@ def _affine(stage: Stage) -> Law:
     after = act(stage.operator, step, {name: incoming(name) for name in names})
     for update, split, carry in zip(updates, after, stage.carries, strict=True):
         if not equal(update, split):
-            raise SpecError("RLS405", f"could not prove that the update of `{carry.name}` is A·s + b", carry.span)
+            raise SpecError(
+                "RLS405",
+                f"could not prove that the update of `{carry.name}` is A·s + b",
+                carry.span,
+                "write what the carry is multiplied by and what is added as two terms, or as `a` and `b`",
+            )
     return Law(
         "affine", f"the update of {', '.join(names)} is A·s + b", "update − A·s − b = 0, A and b free of the carry"
     )
@@ -199,7 +204,12 @@ def _reset(stage: Stage) -> Law:
     for expr in (*made.values(), *act(operator, forgot, names)):
         for node in walk(resolve(expr)):
             if isinstance(node, Var) and (node.name.endswith("_1") or node.name.endswith("_in")):
-                raise SpecError("RLS405", f"could not prove that a reset drops `{node.name}`", stage.reset_span)
+                raise SpecError(
+                    "RLS405",
+                    f"could not prove that a reset drops `{node.name}`",
+                    stage.reset_span,
+                    "leave out `reset`, and let the step's own elements drop the carry with where(…)",
+                )
     return Law(
         "reset",
         "where the reset holds, the carry is dropped",

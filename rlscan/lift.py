@@ -3,14 +3,14 @@
 Assumes a Spec from `parse`. Guarantees: every Ref names something that exists, with a time index exactly where it has time;
 every read outside the window has an edge; flags are flags and numbers numbers; a step's elements are free of the carry.
 An update in natural form is split by structure, not by sympy, so that A and b keep the order of the spec's own arithmetic;
-`laws` then proves the split right. Raises SpecError with codes RLS3xx and RLS401.
+`laws` then proves the split right. Raises SpecError with codes RLS3xx, RLS401 and RLS406.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from rlscan import operators, ranges
+from rlscan import ends, operators, ranges
 from rlscan.affine import split
 from rlscan.diagnostics import Span, SpecError
 from rlscan.ir import (
@@ -45,7 +45,6 @@ def lift(spec: Spec) -> Scan:
     outputs = tuple(scope.definition(output.name) for output in spec.outputs)
     lets = tuple(scope.definition(let.name) for let in spec.lets)
     edges = tuple(_edge(scope, edge.name) for edge in spec.edges)
-    scope.refuse_unused()
     axes = {axis for stage in stages for carry in stage.carries for axis in carry.axes}
     axes |= {axis for output in outputs for axis in output.axes}
     order = dict.fromkeys(axis for item in spec.inputs for axis in item.dims[1:] if axis in axes)
@@ -67,6 +66,9 @@ def lift(spec: Spec) -> Scan:
         whole=not spec.params and all(map(_whole, _everything(stages, lets, outputs, edges))),
     )
     _refuse_too_large(scan)
+    # First, as its cure often uses what nothing uses yet.
+    ends.refuse_wrong_side(scan)
+    scope.refuse_unused({name: read for stage in stages for name, read in _bare(stage).items()})
     _refuse_reduced_optional_axes(scan)
     _refuse_reduced_carries(scan)
     return replace(scan, stages=tuple(_tamed(scan, stage) for stage in scan.stages))
@@ -127,6 +129,16 @@ def _stage(scope: Scope, block: ScanBlock) -> Stage:
         keep=keep,
         update=update,
     )
+
+
+def _bare(stage: Stage) -> dict[str, frozenset[str]]:
+    """The carries that each carry's update has bare."""
+    names = [carry.name for carry in stage.carries]
+    updates = stage.update or (Const(0),) * len(names)
+    return {
+        name: frozenset(other for other in names if operators.incoming(other) in walk(update))
+        for name, update in zip(names, updates, strict=True)
+    }
 
 
 def _fold(operator: Operator, raw: tuple[Expr, ...], reset: Expr | None, keep: Expr | None) -> tuple[Expr, ...]:

@@ -40,15 +40,15 @@ class Scalar:
         return self.plain and self.text in _NULLS
 
     def at(self, begin: int, end: int) -> Span:
-        """The place of text[begin:end]; one column past the text where it begins at its end."""
+        """The place of text[begin:end], as far as its first line goes; one column past the text where it begins at its end."""
         if not self.places:
             return self.span
         if begin >= len(self.places):
             line, column = self.places[-1]
             return Span(line, column + 1)
         line, column = self.places[begin]
-        last_line, last = self.places[max(begin, min(end, len(self.places)) - 1)]
-        return Span(line, column, last - column + 1 if last_line == line else 1)
+        last = max(at for on, at in self.places[begin : max(begin + 1, end)] if on == line)
+        return Span(line, column, last - column + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ found), and remembers what was used, on which side of the window, to refuse what
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rlscan.diagnostics import SpecError, did_you_mean
 from rlscan.ir import Call, Const, Definition, Expr, Reduce, Ref, Take, ValueKind, Var, axes_of, kind_of, walk
@@ -20,6 +22,14 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Mult: "mul",
     ast.Div: "div",
     ast.Pow: "pow",
+}
+_EXACT: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
+    "neg": operator.neg,
 }
 _COMPARISON: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
@@ -142,8 +152,12 @@ class Scope:
         if offset > 0:
             self._after.add(name)
 
-    def refuse_unused(self) -> None:
-        """An input, param, let or edge that nothing reads is a slip of the pen."""
+    def refuse_unused(self, bare: Mapping[str, frozenset[str]]) -> None:
+        """An input, param, let, carry or edge that nothing reads is a slip of the pen.
+
+        bare: the carries that each carry's update has bare. A carry that only updates read, whose own carries nothing reads,
+        is not read.
+        """
         written: tuple[Input | Param | Let, ...] = (*self.spec.inputs, *self.spec.params, *self.spec.lets)
         for item in written:
             if item.name not in self._used:
@@ -152,6 +166,17 @@ class Scope:
                     f"`{item.name}` is never used",
                     item.span,
                     "remove it, or use it in a let, the scan or an output",
+                )
+        read = self._used & self.carries.keys()
+        while more := {name for carry in read for name in bare[carry]} - read:
+            read |= more
+        for carry in (carry for block in self.spec.scans for carry in block.carries):
+            if carry.name not in read:
+                raise SpecError(
+                    "RLS311",
+                    f"the carry `{carry.name}` is never used",
+                    carry.span,
+                    f"read it in an output, as `{carry.name}[t]`, or in a later scan; or remove it",
                 )
         for edge in self.spec.edges:
             sides = (
@@ -220,7 +245,8 @@ class Scope:
             return
         if edge.name not in self.inputs and edge.name not in self.written:
             hint = did_you_mean(edge.name, [*self.inputs, *self.written])
-            raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, hint)
+            help = hint or "an edge says what an input, let, output or carry is past the window's end"
+            raise SpecError("RLS301", f"`{edge.name}` is not defined", edge.span, help)
 
 
 def _timed(expr: Expr) -> bool:
@@ -256,6 +282,8 @@ class _Lifter:
     # -- kinds ------------------------------------------------------------------------------------------------------
 
     def as_number(self, expr: Expr, node: ast.AST) -> Expr:
+        if isinstance(expr, Const) and expr.kind == "flag":
+            raise self.error("RLS306", "a flag is used as a number", node, f"write `{int(expr.value)}`")
         if kind_of(expr) == "flag":
             flag = ast.unparse(node)
             flag = flag if len(flag) <= 40 else "flag"
@@ -271,6 +299,9 @@ class _Lifter:
         return expr
 
     def as_flag(self, expr: Expr, node: ast.AST) -> Expr:
+        if isinstance(expr, Const) and expr.kind == "number":
+            meant = "`false`" if expr.value == 0 else "`true`" if expr.value == 1 else "`false` or `true`"
+            raise self.error("RLS305", "a number is used as a flag", node, f"write {meant}")
         if kind_of(expr) != "flag":
             raise self.error(
                 "RLS305", "a number is used as a flag", node, "compare it (x > 0), or declare the input as `flag[…]`"
@@ -306,7 +337,11 @@ class _Lifter:
             case ast.Attribute(value=ast.Name(id=side), attr=element):
                 return self.element(node, side, element)
             case ast.BinOp(left=left, op=op, right=right):
-                return Call(_ARITHMETIC[type(op)], (self.number(left), self.number(right)), "number", span)
+                terms = (self.number(left), self.number(right))
+                if isinstance(op, ast.Div) and _constant(terms[1]) == 0:
+                    # Python would divide two literals as it makes the kernel, and fail.
+                    raise self.error("RLS206", "the divisor is zero", right, "write inf, or -inf, if that is meant")
+                return Call(_ARITHMETIC[type(op)], terms, "number", span)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Call("not", (self.flag(operand),), "flag", span)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
@@ -455,11 +490,12 @@ class _Lifter:
         if offset and name not in self.scope.edges:
             side = "after" if offset > 0 else "before"
             past = "past the last step" if offset > 0 else "before the first step"
+            value = "false" if self.scope.kind_and_axes(name)[0] == "flag" else "0"
             raise self.error(
                 "RLS304",
                 f"`{name}[t{offset:+d}]` is read {past}, and nothing says what it is there",
                 node,
-                f"add it under `edge:`, as in `{name}: 0` or `{name}: {{{side}: …}}`",
+                f"add it under `edge:`, as in `{name}: {value}` or `{name}: {{{side}: …}}`",
             )
         edge = self.scope.edges.get(name)
         if offset and edge and not (edge.both or (edge.after if offset > 0 else edge.before)):
@@ -509,6 +545,19 @@ class _Lifter:
             return
         hint = did_you_mean(name, [*scope.inputs, *scope.params, *scope.written, *scope.carries])
         raise self.error("RLS301", f"`{name}` is not defined", node, hint or "declare it under inputs, params or let")
+
+
+def _constant(expr: Expr) -> float | None:
+    """The value of an expression of literals; None where it has names or functions, or is beyond every float."""
+    if isinstance(expr, Const):
+        return float(expr.value)
+    if not isinstance(expr, Call) or expr.fn not in _EXACT:
+        return None
+    args = [_constant(arg) for arg in expr.args]
+    try:
+        return None if None in args else float(_EXACT[expr.fn](*args))
+    except ArithmeticError:
+        return None
 
 
 def _offset(index: ast.expr) -> int:

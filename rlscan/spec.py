@@ -45,6 +45,12 @@ RESERVED = frozenset(
 )
 
 
+#: Inputs that say by their names that a step is its episode's last, as every flag of an episode does in this language.
+LAST_STEPS = frozenset(
+    {"done", "dones", "terminal", "terminals", "terminated", "truncated", "terminations", "truncations"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One expression of the whitelist: its text as written, its `ast`, and where in the file it begins.
@@ -60,12 +66,14 @@ class Expression:
     span: Span
 
     def at(self, node: ast.AST) -> Span:
-        """The place of one node of `tree` in the spec file."""
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column + 1)
-        if line != 1 or end_line != 1:
+        """The place of one node of `tree` in the spec file: of one over several lines, as far as its first goes.
+
+        A node's lineno and col_offset are the file's, both from 1; 0 where it is not in the file letter by letter.
+        """
+        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+        if not line:
             return self.span
-        return Span(self.span.line, self.span.column + column, max(1, end - column))
+        return Span(line, column, max(1, getattr(node, "end_col_offset", column + 1) - column))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """`rlscan test`: a spec's compiled kernels tried against the oracle, and what must hold whatever the spec says.
 
     agreement   |kernel − float64| ≤ 2 · |eager float32 − float64| + a few roundings, in both layouts, windows of 1 step and more
-    all done    every flag set, and none
+    all done    every flag set, and none (`all flags` where none of them ends an episode)
     dtypes      float64 to its own rounding; half types read as they are, summed in float32, rounded once
     params      a number for all, one per environment, one per step
     strides     reversed, strided and offset inputs give the same result, and no input is changed
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlscan import compiler, entry, oracle, store
-from rlscan.beyond import far_sides, poisoned
+from rlscan.beyond import far_sides, implied_resets, poisoned
 from rlscan.draw import Arrays, draw, draw_param
 from rlscan.parse import parse
-from rlscan.spec import BATCH, TIME, Spec
+from rlscan.spec import BATCH, LAST_STEPS, TIME, Spec
 from rlscan.verdicts import HALVES, Case, Fault, Verdict, batch_first, compared, differing, rounded, scattered
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Subject:
     # -- the properties ---------------------------------------------------------------------------------------------
 
     def properties(self) -> Iterator[tuple[str, list[Case], Callable[[Case], Verdict]]]:
-        flags = any(item.kind == "flag" for item in self.spec.inputs)
+        flags = [item.name for item in self.spec.inputs if item.kind == "flag"]
         sizes = self.target.sizes
         yield (
             "agreement",
@@ -115,7 +115,8 @@ class Subject:
             self.agrees,
         )
         if flags:
-            yield "all done", [Case(layout, done=done) for layout in LAYOUTS for done in (0.0, 1.0)], self.agrees
+            name = "all done" if LAST_STEPS.intersection(flags) else "all flags"
+            yield name, [Case(layout, done=done) for layout in LAYOUTS for done in (0.0, 1.0)], self.agrees
         dtypes = ("float64", *HALVES) if any(item.kind == "float" for item in self.spec.inputs) else ()
         if dtypes:
             yield "dtypes", [Case(dtype=dtype, B=B, T=T) for dtype in dtypes for B, T in sizes[1:3]], self.agrees
@@ -128,7 +129,7 @@ class Subject:
                 self.agrees,
             )
         yield "strides", [Case(layout, B=4, seed=1) for layout in LAYOUTS], self.ignores_strides
-        if any(block.reset for block in self.spec.scans):
+        if any(block.reset for block in self.spec.scans) or any(implied_resets(self.spec)):
             cases = [Case(layout, seed=seed, done=0.4) for layout in LAYOUTS for seed in range(4)]
             yield "isolation", cases, self.isolates
 

@@ -57,7 +57,7 @@ LAYERS = (
     ("rlscan.isolation", "rlscan.algebra", "rlscan.beyond"),
     # meaning
     ("rlscan.lift", "rlscan.oracle", "rlscan.parse", "rlscan.draw"),
-    ("rlscan.affine", "rlscan.scope", "rlscan.declarations", "rlscan.ranges"),
+    ("rlscan.affine", "rlscan.scope", "rlscan.declarations", "rlscan.ranges", "rlscan.ends"),
     ("rlscan.expressions", "rlscan.words"),
     ("rlscan.nodes", "rlscan.operators"),
     ("rlscan.ir",),

@@ -155,6 +155,52 @@ def test_a_leak_is_found_where_agreement_sees_nothing(here: Path, monkeypatch: p
     assert "is nan, and should be" in found.stderr
 
 
+IMPLIED = {
+    "update": DIFFERENCE.replace("  a: fade\n  b: x[t]\n", "  update: x[t] + where(done[t], 0, fade * s)\n"),
+    "coefficient": DIFFERENCE.replace("a: fade", "a: where(done[t], 0, fade)"),
+    "forward": DIFFERENCE.replace("a: fade", "a: where(done[t-1], 0, fade)")
+    .replace("backward", "forward")
+    .replace("\nscan:", "\nedge:\n  done: false\nscan:"),
+    "let": DIFFERENCE.replace("a: fade", "a: fade * cont[t-1]")
+    .replace("backward", "forward")
+    .replace("\nscan:", "\nedge:\n  cont: 1\nlet:\n  cont: where(done[t] or cut[t], 0, 1)\nscan:")
+    .replace("params:", "  cut: flag[B, T] = false\nparams:")
+    .replace("cut", "truncated"),
+}
+IMPLIED = {name: text.replace("  reset: done[t]\n", "") for name, text in IMPLIED.items()}
+
+
+@pytest.mark.parametrize("name", IMPLIED)
+def test_a_leak_is_found_also_where_no_reset_is_written(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mine.yaml").write_text(IMPLIED[name], encoding="utf-8")
+    monkeypatch.setattr(trial, "targets", lambda: (CPU,))
+    found = run(cli.app, ["test", "mine.yaml"])
+    assert found.exit_code == 0, found.output
+    assert "isolation" in found.stdout
+    broken_kernels(monkeypatch, here / "cache", "b if a == number(0) else a * s_in + b", "a * s_in + b")
+    found = run(cli.app, ["test", "mine.yaml"])
+    verdicts = {line.split("  ")[0]: line.split()[-1] for line in found.stdout.splitlines()[1:]}
+    assert (verdicts["agreement"], verdicts["isolation"]) == ("ok", "FAILS")
+
+
+def test_ends_lie_where_flags_drop_the_carry() -> None:
+    for name, text in IMPLIED.items():
+        spec = parse(text)
+        inputs = draw(spec, np.random.default_rng(0), 3, 7)
+        inputs["done"] = np.zeros((3, 7), np.bool_)
+        inputs["done"][0, 2] = True
+        # The flag of the last step ends an episode within the window for nobody.
+        inputs["done"][2, 6] = True
+        wanted = [2, -1, -1]
+        if name == "let":
+            inputs["truncated"] = np.zeros((3, 7), np.bool_)
+            inputs["truncated"][1, 4] = True
+            wanted[1] = 4
+        ends = beyond.far_sides(spec, inputs, {})
+        assert ends is not None
+        assert ends.last.tolist() == wanted, name
+
+
 def wrapped(change: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]) -> Callable[[Any], Any]:
     """Estimators whose result is changed, given the result and the arguments."""
 
@@ -280,6 +326,27 @@ def test_without_an_end_nothing_is_said_of_isolation() -> None:
     assert beyond.far_sides(spec, inputs, {}) is None
     row = trial.Subject(spec, CPU).tried("isolation", [Case(done=0.0)], trial.Subject(spec, CPU).isolates)
     assert row.note == "nothing was compared: no drawn flags end an episode in every scan"
+
+
+def test_a_row_is_named_by_the_flags_that_there_are() -> None:
+    def rows(text: str) -> set[str]:
+        return {name for name, *_ in trial.Subject(parse(text), CPU).properties()}
+
+    assert "all done" in rows(DIFFERENCE)
+    masked = DIFFERENCE.replace("done: flag", "mask: flag").replace("reset: done[t]", "keep: not mask[t]")
+    assert {"all flags"} == rows(masked) & {"all done", "all flags"}
+    without = DIFFERENCE.replace("  done: flag[B, T]\n", "").replace("  reset: done[t]\n", "")
+    assert not rows(without) & {"all done", "all flags"}
+
+
+def test_a_pick_along_an_axis_that_the_carry_has_too() -> None:
+    """The NumPy loop aligned what it picks from with every lane, that of the picked axis too."""
+    text = DIFFERENCE.replace("  x: f[B, T]\n", "  x: f[B, T, A]\n  q: f[B, T, A]\n  actions: int[B, T]\n").replace(
+        "b: x[t]", "b: x[t] * take(q[t], actions[t])"
+    )
+    subject = trial.Subject(parse(text), CPU)
+    for layout in ("bt", "tb"):
+        assert subject.agrees(Case(layout, B=2, T=5))[1] is None
 
 
 def test_results_that_are_not_finite_are_no_agreement() -> None:

@@ -45,4 +45,4 @@ def test_every_refusal_points_at_its_place_and_says_what_to_do() -> None:
 
 def test_every_code_of_these_passes_has_a_case() -> None:
     covered = {path.stem.split("-")[0].upper() for path in CASES}
-    assert covered == {code for code in CODES if code >= "RLS301"}
+    assert covered >= {code for code in CODES if code >= "RLS301"}

@@ -309,7 +309,7 @@ def names_at(expression: Expression, source: str) -> list[tuple[str, str]]:
 
 
 def test_every_name_of_every_spec_is_where_its_span_says() -> None:
-    for path in sorted((ROOT / "specs").glob("*.yaml")):
+    for path in sorted((ROOT / "specs").rglob("*.yaml")):
         text = path.read_text(encoding="utf-8")
         for expression in expressions(parse(text, path.name)):
             for name, there in names_at(expression, text):
@@ -341,9 +341,10 @@ def test_value_over_several_lines(value: str) -> None:
     assert update.text == "x[t] + gamma * s"
     line = text.splitlines()[update.span.line - 1]
     assert line[update.span.column - 1 :].startswith("x[t]")
-    # What stands on the first line is found there; for the rest the whole first line is shown.
-    for name, there in names_at(update, text):
-        assert there == name or there.startswith("x[t]")
+    assert sorted(names_at(update, text)) == [(name, name) for name in ("gamma", "s", "t", "x")]
+    # A part that goes over several lines is underlined as far as its first one goes.
+    whole = update.at(update.tree)
+    assert line[whole.column - 1 :][: whole.length] == line[update.span.column - 1 :].rstrip("\n'")
 
 
 def test_escapes_in_quotes_cost_the_column_only() -> None:

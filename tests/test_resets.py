@@ -95,6 +95,79 @@ def test_a_read_across_the_end_that_an_update_makes_is_refused() -> None:
         laws(spec("backward", "x[t] + v[t+1] * where(done[t], 0, 1) * s"))
 
 
+def reset(direction: str, written: str, output: str = "s[t]", let: str = "where(x[t] > 0, done[t], false)") -> str:
+    """The same scan with its reset under `reset`; `ended` is the let."""
+    text = spec(direction, "x[t] + 0.9 * s + 0 * cont[t]", "1", output).replace("+ 0 * cont[t]", "")
+    text = text.replace("  cont: 1\n", f"  ended: {let}\n" if "ended" in written else "").replace("let:\nscan", "scan")
+    for name, past in (("done", "false"), ("ended", "false"), ("x", "0")):
+        if re.search(rf"\b{name}\[t[+-]", f"{written} {let if 'ended' in written else ''}"):
+            text = (
+                text.replace("outputs:", f"edge:\n  {name}: {past}\noutputs:")
+                if "edge:" not in text
+                else text.replace("edge:", f"edge:\n  {name}: {past}")
+            )
+    return text.replace("  start: 0\n", f"  reset: {written}\n  start: 0\n")
+
+
+@pytest.mark.parametrize(
+    ("direction", "written"),
+    [
+        ("backward", "done[t]"),
+        ("backward", "not (not done[t])"),
+        ("backward", "done[t] or x[t] > 2"),
+        # The next step's flag ends nothing that this one's does not.
+        ("backward", "done[t] or done[t+1]"),
+        ("backward", "done[t] or done[t-1]"),
+        ("backward", "done[t] and (done[t+1] or not done[t+1])"),
+        # True whatever the flag is.
+        ("backward", "done[t+1] or not done[t+1]"),
+        ("forward", "done[t-1]"),
+        ("forward", "done[t-1] or done[t]"),
+        ("forward", "done[t] or not done[t]"),
+    ],
+)
+def test_an_explicit_reset_is_judged_by_what_it_means(direction: str, written: str) -> None:
+    assert "reset" in laws(reset(direction, written))
+
+
+@pytest.mark.parametrize(
+    ("direction", "written", "flag", "when"),
+    [
+        ("backward", "done[t+1]", "done[t+1]", "early"),
+        ("backward", "done[t-1]", "done[t-1]", "late"),
+        ("backward", "done[t+1] and x[t] > 0", "done[t+1]", "early"),
+        ("backward", "done[t-1] or x[t] > 0", "done[t-1]", "late"),
+        ("backward", "ended[t+1]", "done[t+1]", "early"),
+        ("backward", "where(x[t] > 0, done[t-1], false)", "done[t-1]", "late"),
+        ("backward", "where(done[t+1], 1, 0) > 0.5", "done[t+1]", "early"),
+        # An end is none where the next step ends too.
+        ("backward", "done[t] and not done[t+1]", "done[t+1]", "early"),
+        ("forward", "done[t]", "done[t]", "early"),
+        ("forward", "done[t-2]", "done[t-2]", "late"),
+        ("forward", "ended[t]", "done[t]", "early"),
+    ],
+)
+def test_an_explicit_reset_on_the_wrong_side_is_refused(direction: str, written: str, flag: str, when: str) -> None:
+    with pytest.raises(SpecError, match=f"where `{re.escape(flag)}` holds,.* too {when}") as caught:
+        laws(reset(direction, written))
+    assert caught.value.code == "RLS406"
+
+
+def test_a_guard_counts_also_where_the_reset_is_a_select() -> None:
+    written, next_value = "where(x[t] > 0, done[t], false)", "s[t] + where(done[t], 0, v[t+1])"
+    made = reset("backward", written, next_value)
+    assert "isolation" in laws(made)
+    with pytest.raises(
+        SpecError, match=r"reads `v\[t\+1\]` across an episode's end \(where x\[t\] > 0 and done\[t\]\)"
+    ):
+        laws(made.replace(next_value, "s[t] + v[t+1]"))
+
+
+def test_a_reset_on_the_wrong_side_is_no_fault_where_no_result_reads_the_carry_there_or_it_crosses() -> None:
+    assert "reset" in laws(reset("backward", "done[t+1]", "where(done[t], 0, s[t])"))
+    assert "reset" in laws(reset("backward", "done[t+1]") + "crosses: [s]\n")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "specs").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_no_spec_of_ours_is_refused(path: Path) -> None:
     laws(path.read_text(encoding="utf-8"))

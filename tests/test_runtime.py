@@ -500,6 +500,9 @@ NAMES = [
             "last_value, gamma, lam, out"
         ),
     ),
+    ({"layout": "tb"}, TypeError, "gae: unknown argument `layout`; it is given to rlscan.compile(spec, layout=…)"),
+    ({"backend": "cpu"}, TypeError, "gae: unknown argument `backend`; it is given to rlscan.compile(spec, backend=…)"),
+    ({"outputs": ()}, TypeError, "gae: unknown argument `outputs`; it is given to rlscan.compile(spec, outputs=…)"),
     ({"last_value": None}, TypeError, "gae: missing argument `last_value` f[B]"),
     (
         {"rewards": None, "terminated": None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import keyword
 import re
@@ -12,7 +13,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from rlscan import store
+from rlscan import entry, store
+from rlscan.binding import COMPILE_WORDS
 from rlscan.declarations import CALL_WORDS, KINDS
 from rlscan.diagnostics import CODES, SpecError, located
 from rlscan.expressions import MAX_NAME, MAX_TEXT
@@ -108,6 +110,33 @@ def test_the_manual_names_everything() -> None:
         assert any(re.search(rf"`{key}`", line.split("|")[1]) for line in tables), key
     for function in FUNCTIONS:
         assert any(re.search(rf"`{function}\(", line.split("|")[1]) for line in tables), function
+
+
+def test_the_manual_lists_what_compile_takes() -> None:
+    section = MANUAL.partition("## compile and the call\n")[2].partition("\n## ")[0]
+    assert f"rlscan.compile{signature_text()}" in section
+    listed = [word for line in section.splitlines() for word in re.findall(r"^\| `(\w+)` \|", line)]
+    assert listed == [*inspect.signature(entry.compile).parameters]
+    assert set(COMPILE_WORDS) == set(listed) - {"spec"}
+    named = section.partition("The builtins are ")[2]
+    assert sorted(re.findall(r"`(\w+)`", named)) == sorted(store.builtins())
+    # A layout is compiled for, nowhere in the manual given to a call.
+    for found in re.finditer(r'layout="tb"', MANUAL):
+        assert MANUAL[: found.start()].endswith("rlscan.compile(spec, ")
+
+
+def signature_text() -> str:
+    taken = inspect.signature(entry.compile).parameters.values()
+    return (
+        "(spec, *, "
+        + ", ".join(f"{p.name}={json.dumps(p.default)}" for p in taken if p.name != "spec").replace("null", "None")
+        + ")"
+    )
+
+
+def test_the_manual_lists_the_words_that_are_taken() -> None:
+    taken = MANUAL.partition("Taken are ")[2].partition("A name is defined once")[0]
+    assert set(re.findall(r"`(\w+)`", taken)) == RESERVED | CALL_WORDS
 
 
 def test_the_manual_lists_every_code_with_its_meaning() -> None:

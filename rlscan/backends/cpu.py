@@ -176,7 +176,9 @@ class CpuWriter(Writer):
             if rest[-1] != axis:
                 source = f"np.moveaxis({source}, {1 + rest.index(axis)}, -1)"
             if len(rest) - 1 < len(self.schedule.lane_axes):
-                align = ", ".join([":", *(":" if d in rest else "None" for d in self.schedule.lane_axes), ":"])
+                # A lane axis that is picked along is the last one here, and none of the lanes'.
+                held = [d for d in rest if d != axis]
+                align = ", ".join([":", *(":" if d in held else "None" for d in self.schedule.lane_axes), ":"])
                 source += f"[{align}]"
             return f"take({source}, {index[axis]})"
         parts = [*time, ":", *(":" if index[d] == lanes.get(d) else index[d] for d in named)]
